@@ -1,0 +1,80 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/collectives/chunks.h"
+#include "cohort/collectives/meeting.h"
+#include "cohort/collectives/ordered_sum.h"
+#include "cohort/collectives/reduce_op.h"
+
+namespace cohort::collectives {
+
+/// What a replica brings to an all_reduce: one tensor for each leaf of its nest.
+///
+/// Every replica gets tensors of its own. The sum is read where the contributions lie and written
+/// to all results at once, in chunks that the waiting threads share; the order of addition is the
+/// tree's, so who does which chunk changes nothing.
+class AllReduce : public Contribution {
+ public:
+  AllReduce(ReduceOp op, std::vector<at::Tensor> values);
+
+  /// The results, after the meeting.
+  std::vector<at::Tensor> take() { return std::move(results_); }
+
+  std::string describe() const override;
+  std::optional<std::string> mismatch(const Contribution& other) const override;
+  std::int64_t plan(std::span<Contribution* const> all) override;
+  void work(std::int64_t piece) override;
+
+ private:
+  /// A chunk of one leaf.
+  struct Piece {
+    std::size_t leaf;
+    Range range;
+  };
+  /// Where leaf's contributions and results lie, in replica order.
+  struct Buffers {
+    std::vector<const void*> values;
+    std::vector<void*> results;
+  };
+
+  void allocate_results();
+  void plan_leaf(std::size_t leaf, std::span<Contribution* const> all);
+  void reduce_whole(std::size_t leaf, std::span<Contribution* const> all);
+
+  const ReduceOp op_;
+  std::vector<at::Tensor> values_;
+  std::vector<at::Tensor> results_;
+
+  // Of the leader, made by `plan`.
+  std::optional<SumPlan> sum_;
+  std::vector<Buffers> buffers_;
+  std::vector<Piece> pieces_;
+};
+
+/// What a replica brings to an all_gather; every replica gets the concatenation along the axis.
+class AllGather : public Contribution {
+ public:
+  AllGather(std::vector<at::Tensor> values, std::int64_t axis);
+
+  std::vector<at::Tensor> take() { return std::move(results_); }
+
+  std::string describe() const override;
+  std::optional<std::string> mismatch(const Contribution& other) const override;
+  std::int64_t plan(std::span<Contribution* const> all) override;
+  void work(std::int64_t piece) override;
+
+ private:
+  const std::int64_t axis_;
+  std::vector<at::Tensor> values_;
+  std::vector<at::Tensor> results_;
+  std::vector<AllGather*> all_;
+};
+
+}  // namespace cohort::collectives

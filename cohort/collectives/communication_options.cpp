@@ -1,0 +1,42 @@
+#include "cohort/collectives/communication_options.h"
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+CommunicationImplementation::CommunicationImplementation(std::string_view name) {
+  for (const Kind kind : {AUTO, RING, NCCL}) {
+    kind_ = kind;
+    if (name == this->name()) return;
+  }
+  throw ValueError("CommunicationImplementation",
+                   cat("unknown implementation: expected AUTO, RING or NCCL, got \"", name, '"'));
+}
+
+const char* CommunicationImplementation::name() const {
+  constexpr const char* kNames[] = {"AUTO", "RING", "NCCL"};
+  return kNames[kind_];
+}
+
+void CommunicationOptions::validate() const {
+  if (bytes_per_pack < 0) {
+    throw ValueError("CommunicationOptions",
+                     cat("bytes_per_pack must be non-negative, got ", bytes_per_pack));
+  }
+  if (timeout && timeout->count() <= 0) {
+    throw ValueError("CommunicationOptions",
+                     cat("timeout must be positive, got ", timeout->count(), " s"));
+  }
+}
+
+CommunicationOptions CommunicationOptions::merged_with(const CommunicationOptions& other) const {
+  CommunicationOptions result = *this;
+  if (other.bytes_per_pack != 0) result.bytes_per_pack = other.bytes_per_pack;
+  if (other.timeout) result.timeout = other.timeout;
+  if (other.implementation != CommunicationImplementation::AUTO) {
+    result.implementation = other.implementation;
+  }
+  return result;
+}
+
+}  // namespace cohort

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string_view>
+
+namespace cohort {
+
+/// Which engine moves the bytes of a collective.
+class CommunicationImplementation {
+ public:
+  enum Kind { AUTO, RING, NCCL };
+
+  constexpr CommunicationImplementation(Kind kind) : kind_(kind) {}  // NOLINT
+  /// Throws ValueError for a name other than AUTO, RING and NCCL.
+  CommunicationImplementation(std::string_view name);  // NOLINT
+  CommunicationImplementation(const char* name)        // NOLINT
+      : CommunicationImplementation(std::string_view(name)) {}
+
+  constexpr operator Kind() const { return kind_; }  // NOLINT
+  const char* name() const;
+
+ private:
+  Kind kind_;
+};
+
+/// How a collective is to be carried out. Never changes a result, only how fast it comes.
+struct CommunicationOptions {
+  /// Gradients are packed until a pack holds more than this many bytes; 0 means one pack. Smaller
+  /// packs start earlier, larger ones cost fewer messages.
+  std::int64_t bytes_per_pack = 0;
+
+  /// A collective that takes longer fails with DeadlineExceeded. None waits for ever.
+  std::optional<std::chrono::duration<double>> timeout;
+
+  /// AUTO takes NCCL between GPUs and RING elsewhere.
+  CommunicationImplementation implementation = CommunicationImplementation::AUTO;
+
+  /// Throws ValueError for negative bytes or a timeout that is not positive.
+  void validate() const;
+
+  /// These options with the fields of `other` that are not at their defaults.
+  CommunicationOptions merged_with(const CommunicationOptions& other) const;
+};
+
+}  // namespace cohort

@@ -1,0 +1,127 @@
+#include "cohort/collectives/tensor_reduction.h"
+
+#include <ATen/ATen.h>
+
+#include "cohort/base/error.h"
+#include "cohort/collectives/ordered_sum.h"
+
+namespace cohort::collectives {
+namespace {
+
+/// The tree of ordered_sum.h with LibTorch's own addition: for devices and layouts that the kernel
+/// does not read.
+at::Tensor add_in_order(std::span<const at::Tensor> values, Node node) {
+  if (node.is_leaf()) return values[node.lo];
+  const int cut = split_point(node.lo, node.hi);
+  const at::Tensor left = add_in_order(values, {node.lo, cut});
+  return left + add_in_order(values, {cut, node.hi}).to(left.device());
+}
+
+at::Tensor divide(const at::Tensor& sum, std::size_t count) {
+  return c10::isIntegralType(sum.scalar_type(), /*includeBool=*/true)
+             ? sum.to(at::kDouble).div(static_cast<double>(count))
+             : sum.div(static_cast<double>(count));
+}
+
+at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
+  std::vector<at::Tensor> contiguous;
+  std::vector<const void*> leaves;
+  for (const at::Tensor& value : values) {
+    contiguous.push_back(value.contiguous());
+    leaves.push_back(contiguous.back().data_ptr());
+  }
+  const auto dtype = values[0].scalar_type();
+  at::Tensor result = at::empty(values[0].sizes(), values[0].options());
+  void* const output = result.data_ptr();
+  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
+  const double divisor = op == ReduceOp::MEAN && !integral ? static_cast<double>(values.size()) : 1;
+  ordered_sum(dtype, SumPlan(static_cast<int>(values.size())), leaves, {&output, 1},
+              {0, result.numel()}, divisor);
+  return op == ReduceOp::MEAN && integral ? divide(result, values.size()) : result;
+}
+
+at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
+  std::vector<at::Tensor> indices, entries;
+  for (const at::Tensor& value : values) {
+    indices.push_back(value._indices());
+    entries.push_back(value._values());
+  }
+  at::Tensor all = at::cat(entries);
+  if (op == ReduceOp::MEAN) all = divide(all, values.size());
+  return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, values[0].sizes(),
+                                       values[0].options().dtype(all.scalar_type()));
+}
+
+std::int64_t checked_axis(std::int64_t axis, std::int64_t rank) {
+  if (rank == 0) throw ValueError("gather", "scalars can't be gathered: expected rank >= 1, got 0");
+  if (axis < -rank || axis >= rank) {
+    throw ValueError("gather", cat("axis out of range: expected ", -rank, " to ", rank - 1,
+                                   " for rank ", rank, ", got ", axis));
+  }
+  return axis < 0 ? axis + rank : axis;
+}
+
+void check_gatherable(std::span<const at::Tensor> values, std::int64_t axis) {
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    auto expected = values[0].sizes().vec();
+    auto got = values[r].sizes().vec();
+    bool fits = expected.size() == got.size() && values[r].dtype() == values[0].dtype();
+    if (fits) expected[axis] = got[axis] = 0;
+    if (fits && expected == got) continue;
+    throw InvalidArgument("gather", cat("Shape mismatch: replica ", r, " has ", describe(values[r]),
+                                        " where replica 0 has ", describe(values[0]),
+                                        ": Dimension sizes must be equal "
+                                        "except along axis ",
+                                        axis));
+  }
+}
+
+}  // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  return cat(tensor.is_sparse() ? "sparse " : "", c10::toString(tensor.scalar_type()), ' ',
+             tensor.sizes());
+}
+
+void check_same(const char* where, std::span<const at::Tensor> values, int first_replica) {
+  const at::Tensor& first = values[0];
+  for (std::size_t r = 0; r < values.size(); ++r) {
+    const at::Tensor& value = values[r];
+    const bool same = value.defined() && first.defined() && value.dtype() == first.dtype() &&
+                      value.sizes() == first.sizes() && value.layout() == first.layout();
+    if (same) continue;
+    throw InvalidArgument(
+        where, cat("the replicas' tensors differ: expected ", describe(first), " as on replica ",
+                   first_replica, ", got ", describe(value), " on replica ", first_replica + r,
+                   "; give an axis to reduce over batches of different sizes"));
+  }
+}
+
+c10::ScalarType result_dtype(ReduceOp op, c10::ScalarType dtype) {
+  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
+  return op == ReduceOp::MEAN && integral ? at::kDouble : dtype;
+}
+
+at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {
+  check_same("reduce", values);
+  if (values[0].is_sparse()) return concatenate_sparse(op, values);
+  if (values[0].device().is_cpu() && values[0].layout() == at::kStrided) {
+    return reduce_dense(op, values);
+  }
+  const at::Tensor sum = add_in_order(values, {0, static_cast<int>(values.size())});
+  return op == ReduceOp::MEAN ? divide(sum, values.size()) : sum;
+}
+
+at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis) {
+  axis = checked_axis(axis, values[0].dim());
+  check_gatherable(values, axis);
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& value : values) {
+    const at::Tensor dense = value.is_sparse() ? value.to_dense() : value;
+    parts.push_back(dense.to(values[0].device()));
+  }
+  return at::cat(parts, axis);
+}
+
+}  // namespace cohort::collectives

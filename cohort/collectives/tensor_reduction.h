@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/collectives/reduce_op.h"
+
+/// Reductions of whole tensors, one from each replica. Pure functions: no threads, no contexts.
+namespace cohort::collectives {
+
+/// "float [3, 4]", for errors.
+std::string describe(const at::Tensor& tensor);
+
+/// Throws InvalidArgument unless all tensors have the dtype, the shape and the layout (dense or
+/// sparse) of the first; names the replica that differs. `first_replica` is the id of values[0].
+void check_same(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
+
+/// The dtype of a reduction's result: that of the values, float64 for the MEAN of integers.
+c10::ScalarType result_dtype(ReduceOp op, c10::ScalarType dtype);
+
+/// The sum or mean in tree order, in a new tensor on the device of values[0]. Sparse tensors are
+/// concatenated in replica order instead of added, so their result is not coalesced; MEAN divides
+/// their values. Throws as `check_same`, and InvalidArgument for dtypes that can't be added.
+at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values);
+
+/// The values concatenated along `axis`, which may be negative. Throws ValueError for scalars and
+/// an axis out of range, InvalidArgument for shapes that differ elsewhere than in `axis`.
+at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis);
+
+}  // namespace cohort::collectives

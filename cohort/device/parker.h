@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace cohort {
+
+/// A thread's own place to wait for a signal.
+///
+/// One thread waits, any thread may signal; a later signal replaces one that was not taken yet.
+/// A waiter first polls for a while (so that a hand-over between running threads costs well under
+/// a microsecond), yielding its core to whoever has work, then sleeps and uses no CPU.
+class alignas(64) Parker {
+ public:
+  /// What the waiter is woken for. 0 means nothing; the values are the users' own.
+  using Signal = std::uint32_t;
+
+  /// How a waiter spends its first microseconds.
+  enum class Patience {
+    SLEEP,  ///< Goes to sleep at once: somebody else needs this core.
+    POLL,   ///< Polls first: the wait is usually short and the core has nothing better to do.
+  };
+
+  /// Waits for a signal and takes it.
+  Signal wait(Patience patience);
+
+  /// Wakes the waiter, or the next one to come.
+  void signal(Signal signal);
+
+ private:
+  std::atomic<Signal> word_{0};
+};
+
+}  // namespace cohort

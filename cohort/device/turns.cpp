@@ -1,0 +1,63 @@
+#include "cohort/device/turns.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+namespace cohort {
+
+Turns::Turns(const std::vector<int>& slot_of) {
+  const int slots = slot_of.empty() ? 0 : *std::max_element(slot_of.begin(), slot_of.end()) + 1;
+  slots_.resize(slots);
+  seats_.resize(slot_of.size());
+  for (std::size_t m = 0; m < slot_of.size(); ++m) {
+    seats_[m].slot = slot_of[m];
+    ++slots_[slot_of[m]].members;
+  }
+}
+
+Parker::Signal Turns::wait(int member) {
+  // Polling pays when every member has a core to poll on; else the core is somebody's turn.
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const bool poll = !shared(member) && members() <= cores;
+  return seats_[member].parker.wait(poll ? Parker::Patience::POLL : Parker::Patience::SLEEP);
+}
+
+void Turns::give_up(int member) {
+  if (!shared(member)) return;
+  Slot& slot = slots_[seats_[member].slot];
+  int next = -1;
+  {
+    const MutexLock lock(slot.mutex);
+    if (!slot.queue.empty()) {
+      next = slot.queue.back();
+      slot.queue.pop_back();
+    }
+    slot.holder = next;
+  }
+  if (next >= 0) signal(next, kTurn);
+}
+
+void Turns::ready(int member) {
+  if (shared(member)) {
+    Slot& slot = slots_[seats_[member].slot];
+    const MutexLock lock(slot.mutex);
+    if (slot.holder >= 0) {
+      const auto place =
+          std::lower_bound(slot.queue.begin(), slot.queue.end(), member, std::greater<>());
+      slot.queue.insert(place, member);
+      return;
+    }
+    slot.holder = member;
+  }
+  signal(member, kTurn);
+}
+
+void Turns::seize(int member) {
+  if (!shared(member)) return;
+  Slot& slot = slots_[seats_[member].slot];
+  const MutexLock lock(slot.mutex);
+  slot.holder = member;
+}
+
+}  // namespace cohort

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/device/parker.h"
+
+namespace cohort {
+
+/// Who may compute: on each slot one member at a time, in the order of their numbers.
+///
+/// A member is a thread that computes on the slot of its device. It holds the slot while it
+/// computes and gives it up while it waits for others, so eight replicas run on two devices, and
+/// members of different slots truly at the same time. A slot with one member costs nothing.
+///
+/// Example, for a member's thread: `wait` until TURN; compute; `give_up` before waiting for
+/// others, who call `ready` when the wait is over; `wait` until TURN again.
+class Turns {
+ public:
+  /// `slot_of[m]` is the slot of member m.
+  explicit Turns(const std::vector<int>& slot_of);
+
+  /// The signal that says: the slot is yours. Others may use further values.
+  static constexpr Parker::Signal kTurn = 1;
+
+  int members() const { return static_cast<int>(seats_.size()); }
+  int slot_of(int member) const { return seats_[member].slot; }
+  int slots() const { return static_cast<int>(slots_.size()); }
+
+  /// Waits for a signal to this member.
+  Parker::Signal wait(int member);
+
+  /// Signals a member that waits for something other than its turn.
+  void signal(int member, Parker::Signal signal) { seats_[member].parker.signal(signal); }
+
+  /// The member does not compute for now; the next one that is ready gets its turn.
+  void give_up(int member);
+
+  /// The member, which waits, wants to compute: it gets kTurn at once if its slot is free, else
+  /// when those before it have given it up.
+  void ready(int member);
+
+  /// Takes the slot for a member whose thread is the caller's and which is known to be free.
+  void seize(int member);
+
+ private:
+  struct Slot {
+    Mutex mutex;
+    int members = 0;  // constant after construction
+    int holder COHORT_GUARDED_BY(mutex) = -1;
+    std::vector<int> queue COHORT_GUARDED_BY(mutex);  // ready members, highest number first
+  };
+  struct Seat {
+    int slot = 0;
+    Parker parker;
+  };
+
+  bool shared(int member) { return slots_[seats_[member].slot].members > 1; }
+
+  std::deque<Slot> slots_;
+  std::deque<Seat> seats_;
+};
+
+}  // namespace cohort

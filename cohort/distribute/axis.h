@@ -1,0 +1,34 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+namespace cohort {
+
+/// The dimensions of each replica's tensor that a reduction is over: none, one or several.
+/// Negative ones count from the end.
+///
+///     strategy.reduce(op, x)              // only over replicas
+///     strategy.reduce(op, x, 0)           // over replicas and the batch
+///     strategy.reduce(op, x, {0, 1})
+class Axis {
+ public:
+  Axis() = default;
+  Axis(std::nullopt_t) {}  // NOLINT(google-explicit-constructor)
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Axis(T axis)
+      : axes_({static_cast<std::int64_t>(axis)}) {}                 // NOLINT
+  Axis(std::initializer_list<std::int64_t> axes) : axes_(axes) {}   // NOLINT
+  Axis(std::vector<std::int64_t> axes) : axes_(std::move(axes)) {}  // NOLINT
+
+  bool none() const { return !axes_; }
+  const std::vector<std::int64_t>& axes() const { return *axes_; }
+
+ private:
+  std::optional<std::vector<std::int64_t>> axes_;
+};
+
+}  // namespace cohort

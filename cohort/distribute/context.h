@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/device/device.h"
+
+namespace cohort {
+
+class ReplicaContext;
+class Scope;
+class Strategy;
+class StrategyExtended;
+
+// Where the calling thread is. A thread is in one of three contexts:
+//
+//   default         outside of everything: the default strategy with one replica
+//   cross-replica   inside a scope, or in the function of a merge_call: one view of all replicas
+//   replica         inside a function that `strategy.run` runs: one of the replicas
+//
+// `update` adds to the cross-replica context which copy is being updated.
+
+/// The current strategy; the default strategy outside of everything.
+Strategy get_strategy();
+
+/// True unless the current strategy is the default one.
+bool has_strategy();
+
+/// True in a scope, in a merge_call's function and in an update; false in replicas and outside.
+bool in_cross_replica_context();
+
+/// The replica that this code runs in. Throws RuntimeError in cross-replica context, where there
+/// is none: `replica_context_or_null` may be asked anywhere.
+ReplicaContext& get_replica_context();
+ReplicaContext* replica_context_or_null();
+
+/// Throws RuntimeError unless the calling thread runs as this very replica.
+void require_replica_context(const ReplicaContext& context);
+
+/// Makes a strategy current until the next call, like a scope without an end. `nullopt` goes back
+/// to the default. Throws RuntimeError inside a scope.
+void set_strategy(const Strategy& strategy);
+void set_strategy(std::nullopt_t);
+
+/// Which copy is being updated, inside of `update`; nothing elsewhere.
+std::optional<int> update_replica_id();
+
+/// The replica whose exception the last failed `run` of this thread threw; -1 if none failed yet.
+int failed_replica();
+
+/// While alive, values are placed on (and read from) this device where a call names none.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Device device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+};
+
+namespace detail {
+
+/// One entry of a thread's stack of contexts. `replica` null means cross-replica.
+struct Mode {
+  StrategyExtended* strategy = nullptr;
+  ReplicaContext* replica = nullptr;
+};
+
+/// An open guard of a thread: a scope, or something that must end before the scope around it.
+struct OpenGuard {
+  const void* tag;   // the guard's own name
+  const char* kind;  // "Variable", "Variable creator", …: begins the text of a nesting error
+};
+
+/// Everything that Cohort keeps per thread. There is no other thread-local state.
+struct ThreadContext {
+  ThreadContext();
+  ~ThreadContext();
+
+  std::vector<Mode> modes;
+  std::optional<int> updating;
+  std::vector<Device> devices;
+  std::vector<OpenGuard> guards;  // innermost last
+  int default_scopes = 0;         // open scopes of the default strategy
+  std::unique_ptr<Scope> set_by_user;
+  bool sync_on_read = false;
+  int failed_replica = -1;
+};
+
+ThreadContext& thread_context();
+
+/// Enters a context for a block.
+class ModeGuard {
+ public:
+  ModeGuard(StrategyExtended& strategy, ReplicaContext* replica) {
+    thread_context().modes.push_back({&strategy, replica});
+  }
+  ~ModeGuard() { thread_context().modes.pop_back(); }
+  ModeGuard(const ModeGuard&) = delete;
+  ModeGuard& operator=(const ModeGuard&) = delete;
+};
+
+/// Says for a block which copy is updated; restores what was before.
+class UpdateGuard {
+ public:
+  explicit UpdateGuard(int copy) : before_(thread_context().updating) {
+    thread_context().updating = copy;
+  }
+  ~UpdateGuard() { thread_context().updating = before_; }
+  UpdateGuard(const UpdateGuard&) = delete;
+  UpdateGuard& operator=(const UpdateGuard&) = delete;
+
+ private:
+  std::optional<int> before_;
+};
+
+/// Ends an open guard, which must be the innermost. Throws RuntimeError otherwise.
+void close_guard(const void* tag, const char* where);
+
+/// The current mode's strategy, never null.
+StrategyExtended& current_strategy();
+
+/// Passes when the thread is in cross-replica context of `strategy`, or in default context.
+/// Throws RuntimeError otherwise; `instead` says what to call in a replica.
+void require_cross_replica(const StrategyExtended& strategy, const char* where,
+                           const char* instead = "use replica_context.merge_call() there");
+
+/// Passes inside the strategy's scope only, in either context. Throws RuntimeError otherwise.
+void require_inside(const StrategyExtended& strategy, const char* where);
+
+}  // namespace detail
+}  // namespace cohort

@@ -1,0 +1,103 @@
+#include "cohort/distribute/crew.h"
+
+#include "cohort/base/error.h"
+
+namespace cohort {
+
+Crew::Crew(const std::vector<int>& slot_of, int first_replica)
+    : turns_(slot_of),
+      meeting_(turns_, first_replica),
+      first_replica_(first_replica),
+      errors_(slot_of.size()) {}
+
+Crew::~Crew() {
+  stopping_ = true;
+  for (std::size_t i = 0; i < threads_.size(); ++i) {
+    turns_.signal(static_cast<int>(i) + 1, Turns::kTurn);
+  }
+  for (auto& thread : threads_) thread.join();
+}
+
+void Crew::run(FunctionRef<void(int)> body, int& failed) {
+  body_ = &body;
+  meeting_.open();
+  unfinished_.store(size(), std::memory_order_release);
+  for (int m = size() > 1 && threads_.empty() ? 1 : size(); m < size(); ++m) {
+    threads_.emplace_back([this, m] { thread_main(m); });
+  }
+  turns_.seize(0);
+  for (int m = 1; m < size(); ++m) turns_.ready(m);
+  play(0);
+  if (size() > 1) {
+    while (turns_.wait(0) != ALL_DONE) {
+    }
+  }
+  rethrow_first_error(failed);
+}
+
+void Crew::thread_main(int member) {
+  for (;;) {
+    turns_.wait(member);
+    if (stopping_) return;
+    play(member);
+  }
+}
+
+void Crew::play(int member) {
+  try {
+    (*body_)(member);
+  } catch (...) {
+    errors_[member] = std::current_exception();
+    meeting_.abort();
+  }
+  finish(member);
+}
+
+void Crew::finish(int member) {
+  meeting_.leave(member);
+  turns_.give_up(member);
+  if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1 && size() > 1) {
+    turns_.signal(0, ALL_DONE);
+  }
+}
+
+namespace {
+
+/// True for what a member got only because another one failed.
+bool is_reaction(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const collectives::Stopped&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+[[noreturn]] void rethrow_with_note(const std::exception_ptr& error, int replica) {
+  try {
+    std::rethrow_exception(error);
+  } catch (Error& e) {
+    e.add_note(cat("in replica ", replica));
+    throw;
+  }
+}
+
+}  // namespace
+
+void Crew::rethrow_first_error(int& failed) {
+  std::exception_ptr first = meeting_.merge_error();
+  int who = 0;
+  for (int m = 0; m < size() && !first; ++m) {
+    if (errors_[m] && !is_reaction(errors_[m])) {
+      first = errors_[m];
+      who = first_replica_ + m;
+    }
+  }
+  for (auto& error : errors_) error = nullptr;
+  if (!first) return;
+  failed = who;
+  rethrow_with_note(first, who);
+}
+
+}  // namespace cohort

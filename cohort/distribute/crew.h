@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "cohort/base/function_ref.h"
+#include "cohort/collectives/meeting.h"
+#include "cohort/device/turns.h"
+
+namespace cohort {
+
+/// The threads of one run: persistent, one for each replica of this process. The thread that
+/// calls `run` is replica 0's, so a single replica costs no thread and no hand-over.
+///
+/// One run at a time. Idle threads sleep. The destructor ends them.
+class Crew {
+ public:
+  /// `slot_of[i]` is the slot on which replica i takes turns; `first_replica` the global id of
+  /// replica 0, for errors.
+  explicit Crew(const std::vector<int>& slot_of, int first_replica = 0);
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  int size() const { return turns_.members(); }
+  Turns& turns() { return turns_; }
+  collectives::Meeting& meeting() { return meeting_; }
+
+  /// Calls body(i) for every replica i, all at the same time as far as slots allow, and returns
+  /// when all have ended. When some throw, the others are stopped at their next collective; the
+  /// exception of the lowest replica is rethrown, and `failed` tells its number.
+  void run(FunctionRef<void(int)> body, int& failed);
+
+ private:
+  enum Signal : Parker::Signal { ALL_DONE = 4 };
+
+  void thread_main(int member);
+  void play(int member);
+  void finish(int member);
+  void rethrow_first_error(int& failed);
+
+  Turns turns_;
+  collectives::Meeting meeting_;
+  const int first_replica_;
+
+  // Set by `run` before any member starts.
+  const FunctionRef<void(int)>* body_ = nullptr;
+  std::vector<std::exception_ptr> errors_;  // each member writes its own
+  bool stopping_ = false;
+
+  std::atomic<int> unfinished_{0};
+  std::vector<std::thread> threads_;  // of members 1, 2, …; started by the first run
+};
+
+}  // namespace cohort

@@ -1,0 +1,145 @@
+#include "cohort/distribute/differentiable_collectives.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "cohort/collectives/all_reduce.h"
+#include "cohort/distribute/crew.h"
+#include "cohort/distribute/strategy_extended.h"
+
+namespace cohort::detail {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+template <class Call>
+std::vector<at::Tensor> meet(ReplicaContext& replica, Call call) {
+  attend_meeting(replica, call);
+  return call.take();
+}
+
+variable_list detached(variable_list values) {
+  for (at::Tensor& value : values) value = value.detach();
+  return values;
+}
+
+std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values) {
+  return meet(replica, collectives::AllReduce(op, detached(std::move(values))));
+}
+
+/// Gradients that no path led to count as zeros, since the other replicas wait for them.
+variable_list with_zeros(variable_list grads, const variable_list& like) {
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) grads[i] = at::zeros_like(like[i]);
+  }
+  return grads;
+}
+
+bool needs_graph(const std::vector<at::Tensor>& values) {
+  return at::GradMode::is_enabled() &&
+         std::any_of(values.begin(), values.end(), [](const at::Tensor& value) {
+           return value.requires_grad() && !value.is_sparse();
+         });
+}
+
+// The replica that a node belongs to, carried as a number: nodes live as long as the graph, which
+// the replica's run outlives.
+std::int64_t as_number(ReplicaContext& replica) { return reinterpret_cast<std::int64_t>(&replica); }
+ReplicaContext& as_replica(const at::IValue& number) {
+  return *reinterpret_cast<ReplicaContext*>(number.toInt());
+}
+
+struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllReduce> {
+  static variable_list forward(AutogradContext* context, std::int64_t replica, bool mean,
+                               variable_list values) {
+    context->saved_data["replica"] = replica;
+    context->saved_data["mean"] = mean;
+    context->save_for_backward(values);
+    return sum_of(as_replica(replica), mean ? ReduceOp::MEAN : ReduceOp::SUM, values);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const bool mean = context->saved_data["mean"].toBool();
+    auto& replica = as_replica(context->saved_data["replica"]);
+    auto upstream = with_zeros(std::move(grads), context->get_saved_variables());
+    variable_list result =
+        all_reduce(replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, std::move(upstream));
+    result.insert(result.begin(), 2, at::Tensor());
+    return result;
+  }
+};
+
+/// Where this replica's rows lie in the gathered tensor.
+std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_list& values,
+                                     std::int64_t axis) {
+  variable_list sizes;
+  for (const at::Tensor& value : values) {
+    sizes.push_back(at::full({1}, value.size(axis), at::kLong));
+  }
+  std::vector<std::int64_t> offsets;
+  for (const at::Tensor& all : meet(replica, collectives::AllGather(sizes, 0))) {
+    const int before = replica.local_id();
+    offsets.push_back(all.slice(0, 0, before).sum().item<std::int64_t>());
+  }
+  return offsets;
+}
+
+struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
+  static variable_list forward(AutogradContext* context, std::int64_t replica, std::int64_t axis,
+                               variable_list values) {
+    context->saved_data["replica"] = replica;
+    context->saved_data["axis"] = axis;
+    auto results = meet(as_replica(replica), collectives::AllGather(detached(values), axis));
+    context->saved_data["offsets"] = offsets_of(as_replica(replica), values, axis);
+    context->save_for_backward({values.begin(), values.end()});
+    context->saved_data["gathered"] = std::vector<at::Tensor>(results.begin(), results.end());
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    auto& replica = as_replica(context->saved_data["replica"]);
+    const std::int64_t axis = context->saved_data["axis"].toInt();
+    const auto offsets = context->saved_data["offsets"].toIntVector();
+    const auto values = context->get_saved_variables();
+    auto upstream = with_zeros(std::move(grads), context->saved_data["gathered"].toTensorVector());
+    const auto sums = all_reduce(replica, ReduceOp::SUM, std::move(upstream));
+    variable_list result(2);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      result.push_back(sums[i].narrow(axis, offsets[i], values[i].size(axis)));
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution) {
+  if (replica.in_run()) {
+    replica.crew().meeting().attend(replica.local_id(), contribution);
+    return;
+  }
+  collectives::Contribution* const all[] = {&contribution};
+  const std::int64_t pieces = contribution.plan(all);
+  for (std::int64_t piece = 0; piece < pieces; ++piece) contribution.work(piece);
+}
+
+std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
+                                   std::vector<at::Tensor> values) {
+  if (!needs_graph(values)) return sum_of(replica, op, std::move(values));
+  return DifferentiableAllReduce::apply(as_number(replica), op == ReduceOp::MEAN,
+                                        std::move(values));
+}
+
+std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
+                                   std::int64_t axis) {
+  if (!needs_graph(values)) {
+    return meet(replica, collectives::AllGather(detached(std::move(values)), axis));
+  }
+  if (axis < 0) axis += values[0].dim();
+  return DifferentiableAllGather::apply(as_number(replica), axis, std::move(values));
+}
+
+}  // namespace cohort::detail

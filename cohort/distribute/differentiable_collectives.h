@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "cohort/collectives/meeting.h"
+#include "cohort/collectives/reduce_op.h"
+#include "cohort/distribute/replica_context.h"
+
+/// Collectives of one replica, as functions that autograd knows how to derive.
+namespace cohort::detail {
+
+/// Meets the other replicas of the run; alone outside of one.
+void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution);
+
+/// The gradient of an input is the all_reduce, with the same op, of the outputs' gradients.
+std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
+                                   std::vector<at::Tensor> values);
+
+/// The gradient of an input is its own slice of the sum of the outputs' gradients.
+std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
+                                   std::int64_t axis);
+
+}  // namespace cohort::detail

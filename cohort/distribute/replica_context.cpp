@@ -1,0 +1,70 @@
+#include "cohort/distribute/replica_context.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include "cohort/base/error.h"
+#include "cohort/distribute/differentiable_collectives.h"
+#include "cohort/distribute/replica_random.h"
+#include "cohort/distribute/strategy.h"
+
+namespace cohort {
+
+ReplicaContext::ReplicaContext(StrategyExtended& strategy, int local_id)
+    : strategy_(strategy), local_id_(local_id) {}
+
+ReplicaContext::~ReplicaContext() = default;
+
+Strategy ReplicaContext::strategy() const { return Strategy(strategy_.shared_from_this()); }
+
+int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
+
+int ReplicaContext::replica_id_in_sync_group() const {
+  return strategy_.layout().first() + local_id_;
+}
+
+std::vector<Device> ReplicaContext::devices() const {
+  return {strategy_.layout().device(local_id_)};
+}
+
+void ReplicaContext::begin_run(Crew& crew, std::uint64_t run) {
+  crew_ = &crew;
+  run_ = run;
+  seeded_ = false;
+}
+
+const at::Generator& ReplicaContext::generator() {
+  if (!crew_) return at::detail::getDefaultCPUGenerator();  // outside of run: LibTorch's own
+  if (!generator_.defined()) generator_ = at::detail::createCPUGenerator();
+  if (!seeded_) {
+    generator_.set_current_seed(detail::replica_seed(seed(), run_, replica_id_in_sync_group()));
+    seeded_ = true;
+  }
+  return generator_;
+}
+
+std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
+                                                           std::vector<at::Tensor> values,
+                                                           const CommunicationOptions& options) {
+  require_replica_context(*this);
+  options.validate();
+  if (values.empty()) throw ValueError("replica_context.all_reduce", "the nest has no tensors");
+  return detail::all_reduce(*this, op, std::move(values));
+}
+
+std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> values,
+                                                           std::int64_t axis,
+                                                           const CommunicationOptions& options) {
+  require_replica_context(*this);
+  options.validate();
+  if (values.empty()) throw ValueError("replica_context.all_gather", "the nest has no tensors");
+  for (const at::Tensor& value : values) {
+    if (value.defined() && value.is_sparse()) {
+      throw NotImplementedError("replica_context.all_gather",
+                                "all_gather does not support IndexedSlices or sparse tensors: "
+                                "give it to_dense() of them");
+    }
+  }
+  return detail::all_gather(*this, std::move(values), axis);
+}
+
+}  // namespace cohort

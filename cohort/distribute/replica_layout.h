@@ -1,0 +1,49 @@
+#pragma once
+
+#include <vector>
+
+#include "cohort/values/distributed_values.h"
+
+namespace cohort {
+
+/// Which replicas this process runs, and where.
+///
+/// Replicas are dealt to the devices in blocks: eight replicas on two devices are 0-3 and 4-7, on
+/// three devices 0-2, 3-5 and 6-7. The first replica of a device is the one that owns the device's
+/// copy of what is kept once per device.
+class ReplicaLayout {
+ public:
+  /// `replicas` 0 means one for each device. Throws ValueError for no device, or for fewer
+  /// replicas than devices.
+  explicit ReplicaLayout(std::vector<Device> devices, int replicas = 0);
+
+  /// All replicas of the job, and those of this process: [first, first + local).
+  int global() const { return static_cast<int>(device_of_.size()); }
+  int local() const { return static_cast<int>(device_of_.size()); }
+  int first() const { return 0; }
+
+  /// The distinct devices, and how many.
+  const std::vector<Device>& devices() const { return devices_; }
+  int copies() const { return static_cast<int>(devices_.size()); }
+
+  /// The index in `devices()` of local replica i's device.
+  int copy_of(int replica) const { return device_of_[replica]; }
+  const std::vector<int>& copy_of_each() const { return device_of_; }
+
+  /// The first local replica of a device.
+  int owner_of(int copy) const { return owner_[copy]; }
+  bool is_owner(int replica) const { return owner_[device_of_[replica]] == replica; }
+
+  const Device& device(int replica) const { return devices_[device_of_[replica]]; }
+
+  /// The device of each local replica, as the values of a run carry it.
+  const DeviceList& replica_devices() const { return replica_devices_; }
+
+ private:
+  std::vector<Device> devices_;
+  std::vector<int> device_of_;
+  std::vector<int> owner_;
+  DeviceList replica_devices_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,7 @@
+#include "cohort/distribute/strategy.h"
+
+namespace cohort {
+
+Strategy::Strategy(std::shared_ptr<StrategyExtended> extended) : extended_(extended->handle()) {}
+
+}  // namespace cohort

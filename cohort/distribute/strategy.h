@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cohort/distribute/scope.h"
+#include "cohort/distribute/strategy_extended.h"
+
+namespace cohort {
+
+/// What a replica is told when a value is made for it.
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+/// A way to spread training over devices: a small value that holds its `StrategyExtended`.
+///
+/// Copies are the same strategy. Destroying the last one waits for a run in flight. All methods may
+/// be called from several threads; runs of one strategy from two threads go on side by side.
+///
+///     cohort::Strategy strategy = cohort::MirroredStrategy();
+///     auto scope = strategy.scope();
+///     …                                                   // make model and optimizer
+///     auto losses = strategy.run(step, batch);            // on every replica
+///     auto loss = strategy.reduce(ReduceOp::SUM, losses); // one tensor
+class Strategy {
+ public:
+  explicit Strategy(std::shared_ptr<StrategyExtended> extended);
+
+  StrategyExtended& extended() const { return *extended_; }
+
+  /// How many replicas the gradients are summed over, on all workers.
+  int num_replicas_in_sync() const { return extended_->num_replicas_in_sync(); }
+
+  /// Makes the strategy current in this thread while the result lives.
+  [[nodiscard]] Scope scope() const { return Scope(extended_->shared_from_this()); }
+
+  /// Calls fn(args…) once on each replica, all at the same time. Of distributed arguments, and of
+  /// distributed values in nests, each replica gets its own component; everything else is given to
+  /// all as it is. Returns the results leaf by leaf as PerReplica; void gives nothing.
+  ///
+  /// When replicas throw, the others are stopped and the exception of the lowest one is rethrown;
+  /// `failed_replica()` tells which it was. The strategy can be used afterwards.
+  template <class F, class... Args>
+  auto run(F&& fn, const Args&... args) const;
+
+  /// One tensor for each leaf: the sum or mean over replicas, and over `axis` of each replica's
+  /// tensor. With an axis the mean is over all elements, however unevenly they are spread.
+  template <class Nest>
+  auto reduce(ReduceOp op, const Nest& value, const Axis& axis = {}) const;
+
+  /// The components of each leaf, concatenated along `axis` in replica order.
+  template <class Nest>
+  auto gather(const Nest& value, std::int64_t axis) const;
+
+  /// This process's components of a value, in replica order. A nest gives one nest for each
+  /// replica; a value that is not distributed is the only element.
+  template <class T>
+  auto local_results(const T& value) const;
+
+  /// One value for each replica, from fn(const ValueContext&).
+  template <class F>
+  auto distribute_values_from_function(F&& fn) const;
+
+  /// True for handles of the same strategy.
+  friend bool operator==(const Strategy& a, const Strategy& b) {
+    return a.extended_.get() == b.extended_.get();
+  }
+
+ private:
+  std::shared_ptr<StrategyExtended> extended_;
+};
+
+}  // namespace cohort
+
+#include "cohort/distribute/strategy_templates.h"

@@ -1,0 +1,239 @@
+#include "cohort/distribute/strategy_extended.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ThreadLocalState.h>
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/torch_compat.h"
+#include "cohort/collectives/tensor_reduction.h"
+#include "cohort/device/intra_op_threads.h"
+#include "cohort/distribute/replica_random.h"
+#include "cohort/distribute/strategy.h"
+
+namespace cohort {
+
+/// A crew with the contexts of its replicas. A strategy has one for each run at the same time.
+struct StrategyExtended::Team {
+  explicit Team(StrategyExtended& strategy) : crew(strategy.layout().copy_of_each()) {
+    for (int i = 0; i < strategy.layout().local(); ++i) {
+      replicas.push_back(std::make_unique<ReplicaContext>(strategy, i));
+    }
+  }
+  Crew crew;
+  std::vector<std::unique_ptr<ReplicaContext>> replicas;
+};
+
+namespace {
+
+/// The caller's LibTorch settings that follow it into the replicas' threads.
+class CallerState {
+ public:
+  CallerState() : autocast_(torch_compat::cpu_autocast()) {}
+
+  /// In effect in another thread while it lives.
+  class Guard {
+   public:
+    explicit Guard(const CallerState& state) : guard_(state.state_) {
+      torch_compat::set_cpu_autocast(state.autocast_);
+    }
+
+   private:
+    at::ThreadLocalStateGuard guard_;
+  };
+
+ private:
+  at::ThreadLocalState state_;
+  torch_compat::CpuAutocast autocast_;
+};
+
+std::shared_ptr<CrossDeviceOps> or_default(std::shared_ptr<CrossDeviceOps> ops) {
+  return ops ? std::move(ops) : std::make_shared<ReductionToOneDevice>();
+}
+
+bool all_zero(const at::Tensor& tensor) { return tensor.eq(0).all().item<bool>(); }
+
+void check_axes(const at::Tensor& tensor, const Axis& axis) {
+  const std::int64_t rank = tensor.dim();
+  for (const std::int64_t a : axis.axes()) {
+    if (a >= -rank && a < rank) continue;
+    throw ValueError("strategy.reduce", cat("axis out of range: expected ", -rank, " to ", rank - 1,
+                                            " for rank ", rank, ", got ", a));
+  }
+}
+
+/// The number of elements that a sum over the axes takes together.
+std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
+  std::int64_t count = 1;
+  for (const std::int64_t a : axis.axes()) count *= tensor.size(a);
+  return count;
+}
+
+}  // namespace
+
+StrategyExtended::StrategyExtended(Settings settings)
+    : settings_([&] {
+        settings.cross_device_ops = or_default(std::move(settings.cross_device_ops));
+        settings.communication.validate();
+        return std::move(settings);
+      }()) {}
+
+StrategyExtended::~StrategyExtended() = default;
+
+std::vector<Device> StrategyExtended::worker_devices() const { return layout().devices(); }
+std::vector<Device> StrategyExtended::parameter_devices() const {
+  return settings_.parameter_devices.empty() ? layout().devices() : settings_.parameter_devices;
+}
+
+std::shared_ptr<StrategyExtended> StrategyExtended::handle() {
+  const MutexLock lock(handle_mutex_);
+  auto handle = handle_.lock();
+  if (!handle) {
+    handle = {this,
+              [owner = shared_from_this()](StrategyExtended* self) { self->wait_until_idle(); }};
+    handle_ = handle;
+  }
+  return handle;
+}
+
+void StrategyExtended::wait_until_idle() {
+  for (const detail::Mode& mode : detail::thread_context().modes) {
+    if (mode.strategy == this && (mode.replica || runs_in_flight_.load() > 0)) return;
+  }
+  for (int n = runs_in_flight_.load(); n > 0; n = runs_in_flight_.load()) runs_in_flight_.wait(n);
+}
+
+StrategyExtended::Team& StrategyExtended::take_team() {
+  runs_in_flight_.fetch_add(1);
+  const MutexLock lock(teams_mutex_);
+  if (free_teams_.empty()) {
+    teams_.push_back(std::make_unique<Team>(*this));
+    return *teams_.back();
+  }
+  Team* team = free_teams_.back();
+  free_teams_.pop_back();
+  return *team;
+}
+
+void StrategyExtended::give_back(Team& team) {
+  {
+    const MutexLock lock(teams_mutex_);
+    free_teams_.push_back(&team);
+  }
+  runs_in_flight_.fetch_sub(1);
+  runs_in_flight_.notify_all();
+}
+
+void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
+  detail::require_cross_replica(*this, "strategy.run",
+                                "strategy.run() can't be called inside strategy.run()");
+  const auto keep = shared_from_this();
+  Team& team = take_team();
+  const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
+  const CallerState caller;
+  auto in_replica = [&](int i) {
+    std::optional<CallerState::Guard> state;
+    if (i > 0) state.emplace(caller);
+    std::optional<IntraOpThreads> threads;
+    if (settings_.intra_op_threads > 0) threads.emplace(settings_.intra_op_threads);
+    ReplicaContext& replica = *team.replicas[i];
+    replica.begin_run(team.crew, run);
+    const detail::ModeGuard mode(*this, &replica);
+    const detail::ReplicaRandom random;
+    body(replica);
+  };
+  struct GiveBack {
+    StrategyExtended& self;
+    Team& team;
+    ~GiveBack() { self.give_back(team); }
+  } const give_back{*this, team};
+  team.crew.run(in_replica, detail::thread_context().failed_replica);
+}
+
+// Reductions.
+
+/// The components that take part in a reduction without axis, one for each replica, or one for all.
+std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
+                                                                   const Reducible& value,
+                                                                   const char* where) const {
+  const int n = num_replicas_in_sync();
+  if (value.kind == Reducible::PER_REPLICA) {
+    if (static_cast<int>(value.values.size()) == layout().local()) return value.values;
+    throw ValueError(where,
+                     cat("the PerReplica has ", value.values.size(),
+                         " components: expected one for each of ", layout().local(), " replicas"));
+  }
+  if (n == 1 || op == ReduceOp::MEAN) return {value.values[0]};
+  if (value.kind == Reducible::SINGLE && all_zero(value.values[0])) return {value.values[0]};
+  throw ValueError(where, cat("a value that is ",
+                              value.kind == Reducible::SINGLE ? "not distributed" : "mirrored",
+                              " cannot be reduced with the given reduce op SUM over ", n,
+                              " replicas: use MEAN, or give one value per replica (PerReplica)"));
+}
+
+Device StrategyExtended::default_destination() const {
+  const auto& devices = detail::thread_context().devices;
+  return devices.empty() ? layout().device(0) : devices.back();
+}
+
+at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
+                                         const Axis& axis) const {
+  const std::vector<Device> destination{default_destination()};
+  if (axis.none()) {
+    const auto components = components_for_reduction(op, value, "strategy.reduce");
+    if (components.size() == 1 && num_replicas_in_sync() > 1) return components[0].detach();
+    return cross_device_ops().reduce(op, components, destination)[0];
+  }
+  std::vector<at::Tensor> sums, counts;
+  for (int i = 0; i < layout().local(); ++i) {
+    const at::Tensor& component = value.values[value.kind == Reducible::PER_REPLICA ? i : 0];
+    check_axes(component, axis);
+    sums.push_back(component.detach().sum(axis.axes(), false, component.scalar_type()));
+    counts.push_back(at::full({}, count_along(component, axis), at::kLong));
+  }
+  const at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
+  if (op == ReduceOp::SUM) return sum;
+  const at::Tensor count = cross_device_ops().reduce(ReduceOp::SUM, counts, destination)[0];
+  const bool integral = c10::isIntegralType(sum.scalar_type(), /*includeBool=*/true);
+  const auto dtype = integral ? at::kDouble : sum.scalar_type();
+  return sum.to(dtype).div(count.to(dtype));
+}
+
+at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t axis) const {
+  if (value.kind == Reducible::SINGLE) return value.values[0];
+  return collectives::gather_tensors(value.values, axis).to(default_destination().torch_device());
+}
+
+Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducible& value,
+                                                      const Destinations& destinations,
+                                                      const CommunicationOptions& options) const {
+  options.validate();
+  const auto components = components_for_reduction(op, value, "extended.reduce_to");
+  const bool single = components.size() == 1 && num_replicas_in_sync() > 1;
+  auto results = single ? cross_device_ops().broadcast(components[0], *destinations.devices())
+                        : cross_device_ops().reduce(op, components, *destinations.devices());
+  return Mirrored<at::Tensor>(std::move(results), destinations.devices());
+}
+
+std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
+    ReduceOp op, const std::vector<Reducible>& values,
+    const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
+  if (values.empty()) {
+    throw ValueError("extended.batch_reduce_to", "no values: expected at least one pair");
+  }
+  std::vector<Mirrored<at::Tensor>> results;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    results.push_back(reduce_leaf_to(op, values[i], destinations[i], options));
+  }
+  return results;
+}
+
+Mirrored<at::Tensor> StrategyExtended::broadcast_tensor(const at::Tensor& tensor,
+                                                        const Destinations& destinations) const {
+  detail::require_cross_replica(*this, "extended.broadcast_to");
+  return Mirrored<at::Tensor>(cross_device_ops().broadcast(tensor, *destinations.devices()),
+                              destinations.devices());
+}
+
+}  // namespace cohort

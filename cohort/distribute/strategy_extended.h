@@ -1,0 +1,191 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/function_ref.h"
+#include "cohort/base/mutex.h"
+#include "cohort/collectives/communication_options.h"
+#include "cohort/collectives/cross_device_ops.h"
+#include "cohort/collectives/reduce_op.h"
+#include "cohort/distribute/axis.h"
+#include "cohort/distribute/crew.h"
+#include "cohort/distribute/destinations.h"
+#include "cohort/distribute/reducible.h"
+#include "cohort/distribute/replica_context.h"
+#include "cohort/distribute/replica_layout.h"
+
+namespace cohort {
+
+class Variable;
+class VariableColocation;
+struct VariableOptions;
+
+/// What a strategy decides, and what libraries that know of distribution call. Users of a training
+/// loop need only `Strategy`, which holds one of these.
+///
+/// Methods that combine values belong into cross-replica context: inside a scope, outside of
+/// everything, or in the function of a merge_call; in a replica they throw RuntimeError.
+class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
+ public:
+  /// What a variable made in the strategy's scope is.
+  enum class VariableKind {
+    PLAIN,        ///< One copy, no synchronization.
+    MIRRORED,     ///< A copy on each device, kept the same or aggregated when read.
+    AGGREGATING,  ///< One copy on the parameter device; what replicas assign is aggregated first.
+  };
+
+  struct Settings {
+    std::string name;  ///< "MirroredStrategy", for texts.
+    ReplicaLayout layout;
+    VariableKind variables = VariableKind::PLAIN;
+    /// Where variables are kept; empty means on the devices of the layout.
+    std::vector<Device> parameter_devices;
+    /// Intra-op threads of each replica's thread; 0 leaves LibTorch's own setting alone.
+    int intra_op_threads = 0;
+    /// How values are combined over devices; null takes the default for the devices.
+    std::shared_ptr<CrossDeviceOps> cross_device_ops;
+    CommunicationOptions communication;
+  };
+
+  explicit StrategyExtended(Settings settings);
+  virtual ~StrategyExtended();
+  StrategyExtended(const StrategyExtended&) = delete;
+  StrategyExtended& operator=(const StrategyExtended&) = delete;
+
+  const std::string& name() const { return settings_.name; }
+  const ReplicaLayout& layout() const { return settings_.layout; }
+  int num_replicas_in_sync() const { return settings_.layout.global(); }
+  VariableKind variable_kind() const { return settings_.variables; }
+  const CrossDeviceOps& cross_device_ops() const { return *settings_.cross_device_ops; }
+
+  // Properties.
+
+  /// The devices that replicas compute on, one for each local replica's device.
+  virtual std::vector<Device> worker_devices() const;
+  /// The devices that hold variables.
+  virtual std::vector<Device> parameter_devices() const;
+  virtual bool between_graph() const { return false; }
+  virtual bool should_init() const { return true; }
+  virtual bool should_checkpoint() const { return true; }
+  virtual bool should_save_summary() const { return true; }
+  virtual bool require_static_shapes() const { return false; }
+
+  // Running.
+
+  /// Calls fn once on each replica, all at the same time: `Strategy::run` without its scope.
+  template <class F, class... Args>
+  auto call_for_each_replica(F&& fn, const Args&... args);
+
+  // Combining values.
+
+  /// Combines the components of each distributed leaf; the result is mirrored on `destinations`.
+  /// The destinations only say where: a variable there is not changed.
+  template <class Nest>
+  auto reduce_to(ReduceOp op, const Nest& value, const Destinations& destinations,
+                 const CommunicationOptions& options = {});
+
+  /// Many `reduce_to` at once, which is faster. The results come in the order of the pairs, each
+  /// mirrored on all worker devices.
+  template <class Value>
+  std::vector<Mirrored<at::Tensor>> batch_reduce_to(
+      ReduceOp op, const std::vector<std::pair<Value, Destinations>>& value_destination_pairs,
+      const CommunicationOptions& options = {});
+
+  /// A copy of the tensor or number on each of the destinations.
+  template <class T>
+  Mirrored<at::Tensor> broadcast_to(const T& tensor, const Destinations& destinations);
+
+  // Variables. Defined in `variables/`.
+
+  /// Calls fn(Tensor& copy, args…) for each copy of the variable, in update context; distributed
+  /// arguments are given by their component. Mirrored leaf by leaf.
+  template <class F, class... Args>
+  auto update(const Variable& variable, F&& fn, const Args&... args);
+  /// The same, with the results of each replica in a vector, leaf by leaf.
+  template <class F, class... Args>
+  auto update_ungrouped(const Variable& variable, F&& fn, const Args&... args);
+
+  /// Calls fn(args…) once for each of the `non_slot_devices`.
+  template <class F, class... Args>
+  auto update_non_slot(const std::vector<Device>& colocate_with, F&& fn, const Args&... args);
+
+  /// Where variables that belong to no other variable are kept and updated.
+  std::vector<Device> non_slot_devices(const std::vector<Variable>& variables) const;
+
+  /// Variables made while the result lives are placed where `variable` is.
+  VariableColocation colocate_vars_with(const Variable& variable);
+
+  /// The value of a variable, aggregated over replicas where it is not the same on all.
+  at::Tensor read_var(const Variable& variable) const;
+
+  /// The variable that a tensor is a component of.
+  std::optional<Variable> value_container(const at::Tensor& value) const;
+
+  /// True if the variable was made in this strategy's scope.
+  bool variable_created_in_scope(const Variable& variable) const;
+
+  // For the layers above.
+
+  /// Runs body on every replica's own thread, in replica context.
+  void run_replicas(FunctionRef<void(ReplicaContext&)> body);
+
+  /// One leaf of `Strategy::reduce`.
+  at::Tensor reduce_leaf(ReduceOp op, const Reducible& value, const Axis& axis) const;
+
+  /// One leaf of `Strategy::gather`.
+  at::Tensor gather_leaf(const Reducible& value, std::int64_t axis) const;
+
+  /// One leaf of `reduce_to`.
+  Mirrored<at::Tensor> reduce_leaf_to(ReduceOp op, const Reducible& value,
+                                      const Destinations& destinations,
+                                      const CommunicationOptions& options) const;
+
+  /// The leaves of `batch_reduce_to`.
+  std::vector<Mirrored<at::Tensor>> batch_reduce_leaves(
+      ReduceOp op, const std::vector<Reducible>& values,
+      const std::vector<Destinations>& destinations, const CommunicationOptions& options) const;
+
+  /// The tensor of `broadcast_to`.
+  virtual Mirrored<at::Tensor> broadcast_tensor(const at::Tensor& tensor,
+                                                const Destinations& destinations) const;
+
+  /// The place of the random numbers: how many runs there were. Part of a checkpoint.
+  std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
+  void set_runs(std::uint64_t runs) { runs_.store(runs, std::memory_order_relaxed); }
+
+  /// Returns when no run is in flight; at once inside of one.
+  void wait_until_idle();
+
+  /// The handle that users hold; the same control block for all of them.
+  std::shared_ptr<StrategyExtended> handle();
+
+  /// The replica context that the default strategy is always in; null for all others.
+  virtual ReplicaContext* standing_context() { return nullptr; }
+
+ private:
+  struct Team;  // a crew and the contexts of its replicas
+
+  Team& take_team();
+  void give_back(Team& team);
+  Device default_destination() const;
+  std::vector<at::Tensor> components_for_reduction(ReduceOp op, const Reducible& value,
+                                                   const char* where) const;
+
+  const Settings settings_;
+  std::atomic<std::uint64_t> runs_{0};
+
+  Mutex teams_mutex_;
+  std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);
+  std::vector<Team*> free_teams_ COHORT_GUARDED_BY(teams_mutex_);
+  std::atomic<int> runs_in_flight_{0};
+
+  Mutex handle_mutex_;
+  std::weak_ptr<StrategyExtended> handle_ COHORT_GUARDED_BY(handle_mutex_);
+};
+
+}  // namespace cohort

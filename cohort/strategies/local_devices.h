@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cohort/device/device.h"
+
+namespace cohort {
+
+/// The devices as a strategy of one machine takes them: none means all GPUs, else all logical CPU
+/// devices. Throws ValueError for one that does not exist or belongs to another task.
+std::vector<Device> local_devices(const char* strategy, std::vector<Device> devices);
+
+/// "cpu:0, cpu:1".
+std::string names_of(const std::vector<Device>& devices);
+
+/// What a strategy with several replicas does to the process once: settings, and a warning when
+/// its BLAS is slow.
+void prepare_process();
+
+}  // namespace cohort

@@ -1,0 +1,49 @@
+#include "cohort/strategies/mirrored_strategy.h"
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/strategies/local_devices.h"
+
+namespace cohort {
+namespace {
+
+std::vector<Device> checked(std::vector<Device> devices) {
+  devices = local_devices("MirroredStrategy", std::move(devices));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto rest = devices.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(devices.begin(), rest, devices[i]) == rest) continue;
+    throw ValueError("MirroredStrategy",
+                     cat(devices[i],
+                         " is named twice: name each device once, and set .replicas "
+                         "for several replicas on one device"));
+  }
+  return devices;
+}
+
+std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
+  if (options.intra_op_threads < 0) {
+    throw ValueError("MirroredStrategy",
+                     cat("intra_op_threads must not be negative, got ", options.intra_op_threads));
+  }
+  prepare_process();
+  const auto devices = checked(std::move(options.devices));
+  log::info("Using MirroredStrategy with devices ", names_of(devices));
+  return std::make_shared<StrategyExtended>(StrategyExtended::Settings{
+      .name = "MirroredStrategy",
+      .layout = ReplicaLayout(devices, options.replicas),
+      .variables = StrategyExtended::VariableKind::MIRRORED,
+      .intra_op_threads = options.intra_op_threads,
+      .cross_device_ops = std::move(options.cross_device_ops),
+  });
+}
+
+}  // namespace
+
+MirroredStrategy::MirroredStrategy(Options options) : Strategy(make(std::move(options))) {}
+MirroredStrategy::MirroredStrategy(std::vector<Device> devices)
+    : MirroredStrategy(Options{.devices = std::move(devices)}) {}
+MirroredStrategy::MirroredStrategy() : MirroredStrategy(Options{}) {}
+
+}  // namespace cohort

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "cohort/distribute/strategy.h"
+
+namespace cohort {
+
+/// Synchronous training on the devices of one machine: a replica on each, variables copied to all
+/// and kept the same.
+///
+///     cohort::MirroredStrategy strategy;                        // every GPU; else every CPU slot
+///     cohort::MirroredStrategy strategy({"cpu:0", "cpu:1"});
+///     cohort::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 8});
+class MirroredStrategy : public Strategy {
+ public:
+  struct Options {
+    /// Empty takes all GPUs, or without one all logical CPU devices.
+    std::vector<Device> devices;
+
+    /// How many replicas share these devices; 0 means one on each. The result of a training
+    /// depends on this number and not on the devices: fix it to get the same bits everywhere.
+    int replicas = 0;
+
+    /// How values are combined in cross-replica context; null chooses by the devices.
+    std::shared_ptr<CrossDeviceOps> cross_device_ops;
+
+    /// Threads that LibTorch may use inside one operation of a replica on a CPU slot. More than
+    /// one makes the replicas' threads fight for cores, and changes bits.
+    int intra_op_threads = 1;
+  };
+
+  /// Throws ValueError for a device that does not exist, that is named twice, or that belongs to
+  /// another machine.
+  explicit MirroredStrategy(std::vector<Device> devices);
+  explicit MirroredStrategy(Options options);
+  MirroredStrategy();
+  MirroredStrategy(std::initializer_list<Device> devices)
+      : MirroredStrategy(std::vector<Device>(devices)) {}
+};
+
+}  // namespace cohort

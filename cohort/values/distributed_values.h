@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/base/error.h"
+#include "cohort/device/device.h"
+
+namespace cohort {
+
+/// The devices that the components of a distributed value live on, shared by all values of a run.
+using DeviceList = std::shared_ptr<const std::vector<Device>>;
+
+/// What PerReplica and Mirrored have in common: an ordered list of components, one for each local
+/// replica (or, for a Mirrored on named devices, one for each device).
+///
+/// Immutable, cheap to copy, and safe to read from any number of threads.
+template <class T>
+class DistributedValues {
+ public:
+  std::size_t size() const { return values_->size(); }
+  std::span<const T> values() const { return *values_; }
+
+  /// The devices of the components, in the same order; null when nobody said where they are.
+  const DeviceList& devices() const { return devices_; }
+
+ protected:
+  DistributedValues(std::vector<T> values, DeviceList devices)
+      : values_(std::make_shared<const std::vector<T>>(std::move(values))),
+        devices_(std::move(devices)) {}
+  ~DistributedValues() = default;
+  DistributedValues(const DistributedValues&) = default;
+  DistributedValues(DistributedValues&&) = default;
+  DistributedValues& operator=(const DistributedValues&) = default;
+  DistributedValues& operator=(DistributedValues&&) = default;
+
+  void print(std::ostream& out, const char* name) const {
+    out << name << ":{";
+    for (std::size_t i = 0; i < size(); ++i) out << "\n  " << i << ": " << values()[i];
+    out << "\n}";
+  }
+
+ private:
+  std::shared_ptr<const std::vector<T>> values_;
+  DeviceList devices_;
+};
+
+namespace detail {
+
+/// Which component the current context reads: the replica's own, the one being updated, or the
+/// primary. Defined by the contexts (`distribute/context.cpp`), which `values/` knows nothing of.
+std::size_t component_of_current_context();
+
+/// The own component's index. Throws ValueError unless called inside a replica.
+std::size_t component_of_current_replica(const char* where);
+
+/// Checks an index into `size` components; throws ValueError that names both.
+std::size_t checked_component(std::size_t index, std::size_t size, const char* where);
+
+}  // namespace detail
+}  // namespace cohort

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <concepts>
+
+#include "cohort/values/distributed_values.h"
+
+namespace cohort {
+
+/// One value for each replica; they may differ.
+///
+/// `strategy.run` returns it, and hands each replica its own component when it is an argument.
+/// Outside of replicas it is not a `T`: using it as one does not compile. Ways out:
+///
+///     strategy.reduce(ReduceOp::SUM, x)     // one tensor for all replicas
+///     strategy.local_results(x)             // a vector of this process's components
+///     x.local()                             // inside run: the replica's own component
+template <class T>
+class PerReplica : public DistributedValues<T> {
+ public:
+  using value_type = T;
+
+  explicit PerReplica(std::vector<T> values, DeviceList devices = nullptr)
+      : DistributedValues<T>(std::move(values), std::move(devices)) {}
+
+  /// The component of the replica that asks. Throws ValueError outside of `run`.
+  const T& local() const {
+    const std::size_t i = detail::component_of_current_replica("PerReplica.local");
+    return this->values()[detail::checked_component(i, this->size(), "PerReplica.local")];
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const PerReplica& value) {
+    value.print(out, "PerReplica");
+    return out;
+  }
+
+  // Any use as a single value stops at the one static_assert below.
+  template <class U>
+  requires std::convertible_to<T, U>
+  operator U() const {
+    misuse<U>();
+    return this->values()[0];
+  }
+  auto operator->() const {
+    misuse<T>();
+    return &this->values()[0];
+  }
+#define COHORT_REFUSE(op)                                                                         \
+  template <class U>                                                                              \
+  friend PerReplica operator op(const PerReplica& a, const U&) {                                  \
+    misuse<U>();                                                                                  \
+    return a;                                                                                     \
+  }                                                                                               \
+  template <class U>                                                                              \
+  requires(!std::derived_from<U, std::ostream> && !std::same_as<U, PerReplica>) friend PerReplica \
+  operator op(const U&, const PerReplica& b) {                                                    \
+    misuse<U>();                                                                                  \
+    return b;                                                                                     \
+  }
+  COHORT_REFUSE(+)
+  COHORT_REFUSE(-)
+  COHORT_REFUSE(*)
+  COHORT_REFUSE(/)
+#undef COHORT_REFUSE
+
+ private:
+  template <class>
+  static constexpr bool kNever = false;
+
+  template <class U>
+  static void misuse() {
+    static_assert(kNever<U>,
+                  "PerReplica is one value per replica, not a single value: use it inside "
+                  "strategy.run() (x.local() there), or take strategy.reduce(op, x) or "
+                  "strategy.local_results(x) outside");
+  }
+};
+
+}  // namespace cohort

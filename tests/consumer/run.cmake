@@ -1,0 +1,28 @@
+# Uses Cohort as a user does. Called by ctest as
+#
+#   cmake -DHOW=installed|subdirectory -DBUILD=<build folder> -DCOMPILER=<c++> -DTORCH=<LibTorch>
+#         -P run.cmake
+#
+# installed     installs the build folder, then configures, builds and runs tests/consumer with it
+# subdirectory  configures tests/consumer with Cohort inside it; building would take minutes, and
+#               would build what the other variant has tested
+
+set(work "${BUILD}/consumer/${HOW}")
+get_filename_component(source "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
+
+function(run)
+  execute_process(COMMAND ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+set(configure "${CMAKE_COMMAND}" -G Ninja -S "${CMAKE_CURRENT_LIST_DIR}" -B "${work}/build"
+  "-DCMAKE_CXX_COMPILER=${COMPILER}" -DCMAKE_BUILD_TYPE=Release)
+
+if(HOW STREQUAL "installed")
+  file(REMOVE_RECURSE "${work}/prefix")  # else a header that is no longer installed would be found
+  run("${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${work}/prefix")
+  run(${configure} "-DCMAKE_PREFIX_PATH=${work}/prefix")
+  run("${CMAKE_COMMAND}" --build "${work}/build")
+  run("${work}/build/consumer")
+else()
+  run(${configure} "-DCOHORT_SOURCE=${source}" "-DCOHORT_TORCH=${TORCH}")
+endif()
