@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 
 namespace cohort {
@@ -17,6 +18,8 @@ class CommunicationImplementation {
   /// Throws ValueError for a name other than AUTO, RING and NCCL.
   CommunicationImplementation(std::string_view name);  // NOLINT
   CommunicationImplementation(const char* name)        // NOLINT
+      : CommunicationImplementation(std::string_view(name)) {}
+  CommunicationImplementation(const std::string& name)  // NOLINT
       : CommunicationImplementation(std::string_view(name)) {}
 
   constexpr operator Kind() const { return kind_; }  // NOLINT

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <ostream>
+#include <string>
 #include <string_view>
 
 namespace cohort {
@@ -15,8 +17,10 @@ class ReduceOp {
   constexpr ReduceOp(Kind kind) : kind_(kind) {}  // NOLINT(google-explicit-constructor)
 
   /// Throws ValueError for a name other than "sum" and "mean".
-  ReduceOp(std::string_view name);                                  // NOLINT
-  ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}  // NOLINT
+  ReduceOp(std::string_view name);                                         // NOLINT
+  ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}         // NOLINT
+  ReduceOp(const std::string& name) : ReduceOp(std::string_view(name)) {}  // NOLINT
+  ReduceOp(std::nullptr_t) = delete;
 
   constexpr operator Kind() const { return kind_; }  // NOLINT(google-explicit-constructor)
   const char* name() const { return kind_ == SUM ? "SUM" : "MEAN"; }

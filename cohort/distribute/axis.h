@@ -19,8 +19,8 @@ class Axis {
   Axis() = default;
   Axis(std::nullopt_t) {}  // NOLINT(google-explicit-constructor)
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Axis(T axis)
-      : axes_({static_cast<std::int64_t>(axis)}) {}                 // NOLINT
+    requires(!std::same_as<T, bool>)
+  Axis(T axis) : Axis({static_cast<std::int64_t>(axis)}) {}         // NOLINT
   Axis(std::initializer_list<std::int64_t> axes) : axes_(axes) {}   // NOLINT
   Axis(std::vector<std::int64_t> axes) : axes_(std::move(axes)) {}  // NOLINT
 

@@ -1,5 +1,7 @@
 #include "cohort/distribute/context.h"
 
+#include <utility>
+
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/distribute/default_strategy.h"
@@ -15,6 +17,32 @@ ThreadContext& thread_context() {
   thread_local ThreadContext context;
   return context;
 }
+
+struct CallerContext::Guard::Settings {
+  std::vector<std::shared_ptr<const InstalledCreator>> creators;
+  SharedInRun* shared_in_run;
+  std::map<std::string, std::size_t> taken_in_run;
+  bool sync_on_read;
+
+  void swap_with(ThreadContext& context) {
+    std::swap(creators, context.creators);
+    std::swap(shared_in_run, context.shared_in_run);
+    std::swap(taken_in_run, context.taken_in_run);
+    std::swap(sync_on_read, context.sync_on_read);
+  }
+};
+
+CallerContext::CallerContext(SharedInRun& shared)
+    : shared_(shared),
+      creators_(thread_context().creators),
+      sync_on_read_(thread_context().sync_on_read) {}
+
+CallerContext::Guard::Guard(const CallerContext& caller)
+    : before_(new Settings{caller.creators_, &caller.shared_, {}, caller.sync_on_read_}) {
+  before_->swap_with(thread_context());
+}
+
+CallerContext::Guard::~Guard() { before_->swap_with(thread_context()); }
 
 StrategyExtended& current_strategy() {
   const auto& modes = thread_context().modes;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/device/device.h"
 
 namespace cohort {
@@ -74,6 +76,17 @@ struct OpenGuard {
   const char* kind;  // "Variable", "Variable creator", …: begins the text of a nesting error
 };
 
+struct InstalledCreator;  // a hook that variables are made through
+struct VariableState;     // what the handles of a variable share
+
+/// What the replicas of one run share beside their collectives.
+struct SharedInRun {
+  Mutex mutex;
+  /// The variables that replica 0 has made so far, by canonical name, for the others to find.
+  std::map<std::string, std::vector<std::shared_ptr<VariableState>>> variables
+      COHORT_GUARDED_BY(mutex);
+};
+
 /// Everything that Cohort keeps per thread. There is no other thread-local state.
 struct ThreadContext {
   ThreadContext();
@@ -87,6 +100,10 @@ struct ThreadContext {
   std::unique_ptr<Scope> set_by_user;
   bool sync_on_read = false;
   int failed_replica = -1;
+
+  std::vector<std::shared_ptr<const InstalledCreator>> creators;  // innermost last
+  SharedInRun* shared_in_run = nullptr;                           // inside of a run
+  std::map<std::string, std::size_t> taken_in_run;  // how many of replica 0's variables, by name
 };
 
 ThreadContext& thread_context();
@@ -114,6 +131,32 @@ class UpdateGuard {
 
  private:
   std::optional<int> before_;
+};
+
+/// What a thread of a replica starts with: the settings of the thread that called `run`, as they
+/// were then. In a replica they go their own way.
+class CallerContext {
+ public:
+  /// In the thread that calls `run`.
+  explicit CallerContext(SharedInRun& shared);
+
+  /// In a replica's thread, for a block.
+  class Guard {
+   public:
+    explicit Guard(const CallerContext& caller);
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+
+   private:
+    struct Settings;
+    std::unique_ptr<Settings> before_;
+  };
+
+ private:
+  SharedInRun& shared_;
+  const std::vector<std::shared_ptr<const InstalledCreator>> creators_;
+  const bool sync_on_read_;
 };
 
 /// Ends an open guard, which must be the innermost. Throws RuntimeError otherwise.

@@ -132,6 +132,8 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   Team& team = take_team();
   const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
   const CallerState caller;
+  detail::SharedInRun shared;
+  const detail::CallerContext context(shared);
   auto in_replica = [&](int i) {
     std::optional<CallerState::Guard> state;
     if (i > 0) state.emplace(caller);
@@ -139,6 +141,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     if (settings_.intra_op_threads > 0) threads.emplace(settings_.intra_op_threads);
     ReplicaContext& replica = *team.replicas[i];
     replica.begin_run(team.crew, run);
+    const detail::CallerContext::Guard inherited(context);
     const detail::ModeGuard mode(*this, &replica);
     const detail::ReplicaRandom random;
     body(replica);
@@ -148,7 +151,12 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     Team& team;
     ~GiveBack() { self.give_back(team); }
   } const give_back{*this, team};
-  team.crew.run(in_replica, detail::thread_context().failed_replica);
+  try {
+    team.crew.run(in_replica, detail::thread_context().failed_replica);
+  } catch (...) {
+    failed_runs_.fetch_add(1, std::memory_order_release);
+    throw;
+  }
 }
 
 // Reductions.

@@ -158,6 +158,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
   void set_runs(std::uint64_t runs) { runs_.store(runs, std::memory_order_relaxed); }
 
+  /// How many runs have thrown: what was half done in them is to be forgotten.
+  std::uint64_t failed_runs() const { return failed_runs_.load(std::memory_order_acquire); }
+
   /// Returns when no run is in flight; at once inside of one.
   void wait_until_idle();
 
@@ -178,6 +181,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   const Settings settings_;
   std::atomic<std::uint64_t> runs_{0};
+  std::atomic<std::uint64_t> failed_runs_{0};
 
   Mutex teams_mutex_;
   std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);

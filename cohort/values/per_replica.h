@@ -34,27 +34,25 @@ class PerReplica : public DistributedValues<T> {
   }
 
   // Any use as a single value stops at the one static_assert below.
-  template <class U>
-  requires std::convertible_to<T, U>
-  operator U() const {
-    misuse<U>();
+  operator T() const {  // NOLINT(google-explicit-constructor)
+    misuse<T>();
     return this->values()[0];
   }
   auto operator->() const {
     misuse<T>();
     return &this->values()[0];
   }
-#define COHORT_REFUSE(op)                                                                         \
-  template <class U>                                                                              \
-  friend PerReplica operator op(const PerReplica& a, const U&) {                                  \
-    misuse<U>();                                                                                  \
-    return a;                                                                                     \
-  }                                                                                               \
-  template <class U>                                                                              \
-  requires(!std::derived_from<U, std::ostream> && !std::same_as<U, PerReplica>) friend PerReplica \
-  operator op(const U&, const PerReplica& b) {                                                    \
-    misuse<U>();                                                                                  \
-    return b;                                                                                     \
+#define COHORT_REFUSE(op)                                                         \
+  template <class U>                                                              \
+  friend PerReplica operator op(const PerReplica& a, const U&) {                  \
+    misuse<U>();                                                                  \
+    return a;                                                                     \
+  }                                                                               \
+  template <class U>                                                              \
+    requires(!std::derived_from<U, std::ostream> && !std::same_as<U, PerReplica>) \
+  friend PerReplica operator op(const U&, const PerReplica& b) {                  \
+    misuse<U>();                                                                  \
+    return b;                                                                     \
   }
   COHORT_REFUSE(+)
   COHORT_REFUSE(-)

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+#include "cohort/base/torch_compat.h"
+#include "cohort/collectives/meeting.h"
+#include "cohort/collectives/ordered_sum.h"
+#include "cohort/distribute/strategy.h"
+#include "cohort/optim/optimizer_options.h"
+
+namespace cohort {
+
+/// Sums the gradients of all replicas, in buckets, while backward runs.
+///
+/// A hook notes each gradient when autograd has made it. When the last replica has all gradients
+/// of a bucket, its thread adds them up where they lie: in tree order over the replica ids, in
+/// place, so that the first replica of each copy (the owner) holds the sum. Where several replicas
+/// share a device, a replica's gradients are folded into the partial sums of the tree as soon as
+/// they are ready and their memory is freed, so that memory grows with the tree's depth.
+///
+/// One object for each optimizer; its methods are called by all replicas, each in its own thread.
+class GradientReducer {
+ public:
+  /// `parameters[r][p]` is replica r's leaf of parameter p; `owner_of[r]` the first replica of r's
+  /// copy of the parameters.
+  GradientReducer(StrategyExtended& strategy, std::vector<std::vector<at::Tensor>> parameters,
+                  std::vector<std::string> names, std::vector<int> owner_of,
+                  const OptimizerOptions& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Returns when the owners' gradients are the sums over all replicas; the other replicas of a
+  /// copy see the same tensors. Throws ValueError for a parameter with a gradient on some replicas
+  /// only.
+  void synchronize(ReplicaContext& replica);
+
+  /// While off, the replica's gradients stay its own and add up over backward passes.
+  void set_syncing(int replica, bool on) { members_[replica].syncing = on; }
+  bool syncing(int replica) const { return members_[replica].syncing; }
+
+  /// Forgets a replica's gradients: undefined, or zeros.
+  void zero_grad(int replica, bool set_to_none);
+
+  const std::vector<at::Tensor>& parameters(int replica) const { return parameters_[replica]; }
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  class Sync;   // what a replica brings to the meeting of `synchronize`
+  struct Hooks;  // what autograd calls; refers back weakly
+
+  struct Bucket {
+    std::vector<int> parameters;
+    std::atomic<int> arrived{0};         // replicas that have all its gradients
+    std::vector<int> node_size;          // of the folded node that begins at each replica; or 0
+    std::vector<std::uint8_t> has_come;  // of each replica
+    bool reduced = false;
+  };
+  struct Member {  // touched by its replica's thread, or while all replicas wait in a meeting
+    std::vector<int> missing;            // of each bucket: gradients that have not come yet
+    std::vector<std::uint8_t> fresh;     // of each parameter: has a gradient since the last step
+    std::vector<std::uint8_t> counted;   // of each parameter: taken off `missing`
+    bool syncing = true;
+    bool aliased = false;  // its gradients are its owner's tensors
+  };
+
+  void make_buckets();
+  void make_plan();
+  void install_hooks();
+  void start_over_after_failure();
+  void start_round();
+  void start_round(Member& member) const;
+  void before_accumulation(int replica, int parameter);
+  void gradient_is_ready(int replica, int parameter);
+  void arrive(int replica, Bucket& bucket);
+  void fold(int replica, Bucket& bucket);
+  void fold_pair(int left, int right, const Bucket& bucket);
+  void sum_range(int parameter, collectives::Range range);
+  void sum_slowly(int parameter);
+  at::Tensor sum_of_node(int parameter, collectives::Node node);
+  bool kernel_can_sum(int parameter);
+  void complete_gradients(Bucket& bucket);
+  void report_unused(int parameter);
+  void share_with_owner(int replica);
+
+  int replicas() const { return static_cast<int>(parameters_.size()); }
+  at::Tensor& grad(int replica, int parameter) {
+    return parameters_[replica][parameter].mutable_grad();
+  }
+
+  StrategyExtended& strategy_;
+  const std::vector<std::vector<at::Tensor>> parameters_;
+  const std::vector<std::string> names_;
+  const std::vector<int> owner_of_;
+  const OptimizerOptions options_;
+  std::vector<int> owners_;                       // each once
+  std::vector<collectives::Node> nodes_;          // what the replicas of each device fold
+  std::vector<int> sum_replicas_;                 // whose gradients the last sum reads: nodes' lo…
+  std::unique_ptr<collectives::SumPlan> sum_;     // …and how it adds them
+  const collectives::SumPlan pair_{2};
+  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
+  std::vector<int> bucket_of_;
+  std::vector<Member> members_;
+  std::shared_ptr<Hooks> hooks_;
+  std::vector<std::uint8_t> skipped_;  // of each parameter: no replica has a fresh gradient
+  std::vector<std::uint8_t> named_unused_;
+
+  Mutex failure_mutex_;
+  std::atomic<std::uint64_t> failures_seen_{0};  // written under failure_mutex_
+};
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+#include "cohort/optim/once_per_copy.h"
+
+#include "cohort/distribute/differentiable_collectives.h"
+
+namespace cohort {
+namespace {
+
+/// A meeting in which one thread does something while all replicas wait.
+class Together : public collectives::Contribution {
+ public:
+  explicit Together(const std::function<void(int)>& action) : action_(action) {}
+  std::string describe() const override { return "optimizer.step"; }
+  std::optional<std::string> mismatch(const Contribution&) const override { return std::nullopt; }
+  std::int64_t plan(std::span<Contribution* const>) override { return 1; }
+  void work(std::int64_t) override { action_(0); }
+
+ private:
+  const std::function<void(int)>& action_;
+};
+
+}  // namespace
+
+OncePerCopy::OncePerCopy(const ReplicatedModule& model)
+    : model_(model),
+      failures_seen_(model.copies(), model.strategy().failed_runs()),
+      calls_(model.replicas(), 0),
+      done_(model.copies(), 0) {}
+
+/// A run that threw may have stopped some replicas of a copy before their call.
+void OncePerCopy::start_over_after_failure(int replica, int copy) {
+  const std::uint64_t failures = model_.strategy().failed_runs();
+  if (failures_seen_[copy] != failures) {
+    failures_seen_[copy] = failures;
+    done_[copy] = 0;
+    const auto& layout = model_.strategy().layout();
+    for (int r = 0; r < model_.replicas(); ++r) {
+      if (layout.copy_of(r) == layout.copy_of(replica)) calls_[r] = 0;
+    }
+  }
+}
+
+void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& action) {
+  if (model_.replicas() == 1) return action(0);
+  const int id = replica.local_id();
+  const bool one_device_each = model_.copies() == model_.strategy().layout().copies();
+  if (!one_device_each) {
+    Together together(action);
+    return detail::attend_meeting(replica, together);
+  }
+  const int copy = model_.copy_of(id);
+  start_over_after_failure(id, copy);
+  if (done_[copy] == ++calls_[id]) return;
+  done_[copy] = calls_[id];
+  action(copy);
+}
+
+}  // namespace cohort

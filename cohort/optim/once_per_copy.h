@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "cohort/distribute/strategy.h"
+#include "cohort/optim/replicated_module.h"
+
+namespace cohort {
+
+/// Does something to each copy of a model's parameters once, however many replicas use the copy.
+///
+/// All replicas call `run` at the same point, after a collective. The replicas of a device take
+/// turns, so the first one that goes on does it before the others see the copy. A copy that
+/// replicas of several devices share is done while all of them wait.
+class OncePerCopy {
+ public:
+  explicit OncePerCopy(const ReplicatedModule& model);
+
+  void run(ReplicaContext& replica, const std::function<void(int copy)>& action);
+
+ private:
+  void start_over_after_failure(int replica, int copy);
+
+  // The entries of a copy and of its replicas are touched by one thread at a time.
+  const ReplicatedModule& model_;
+  std::vector<std::uint64_t> failures_seen_;  // by each copy
+  std::vector<std::uint64_t> calls_;          // of each replica
+  std::vector<std::uint64_t> done_;           // of each copy
+};
+
+}  // namespace cohort

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/optim/gradient_reducer.h"
+#include "cohort/optim/once_per_copy.h"
+#include "cohort/optim/replicated_module.h"
+
+namespace cohort {
+
+/// The part of `Optimizer` that does not depend on its type: a `torch::optim` optimizer for each
+/// copy of the parameters, stepped with gradients that are summed over all replicas.
+class OptimizerCore {
+ public:
+  using Closure = std::function<at::Tensor()>;
+
+  /// Makes a copy's optimizer from its parameters and their names.
+  using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(
+      const std::vector<at::Tensor>&, const std::vector<std::string>&)>;
+
+  /// Throws ValueError for no model, for models of different strategies, or no parameters.
+  OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> models, const Make& make,
+                const OptimizerOptions& options);
+
+  /// In a replica: sums the gradients, then updates the replica's copy. Outside of everything:
+  /// applies replica 0's gradients to all copies. Throws RuntimeError in cross-replica context.
+  void step();
+
+  /// For optimizers that evaluate the loss several times. The closure computes the replica's share
+  /// of the loss and its gradients; they are summed over replicas. Returns the first loss's sum.
+  at::Tensor step(const Closure& closure);
+
+  /// Of the calling replica; outside of replicas, of all.
+  void zero_grad(bool set_to_none);
+
+  /// Stops summing during backward in the calling replica, or starts it again.
+  void set_syncing(bool on);
+  bool syncing() const;
+
+  int copies() const { return static_cast<int>(copies_.size()); }
+  torch::optim::Optimizer& copy(int i) { return *copies_[i]; }
+
+  /// Calls action for the calling replica's copy, once; outside of replicas for every copy.
+  void for_each_copy(OncePerCopy& once, const std::function<void(int copy)>& action);
+
+  const ReplicatedModule& model() const { return *models_[0]; }
+  StrategyExtended& strategy() const { return models_[0]->strategy(); }
+
+ private:
+  ReplicaContext* calling_replica(const char* where) const;
+  void step_copy(int copy);
+  void step_everywhere();
+  at::Tensor evaluate(ReplicaContext& replica, const Closure& closure);
+  void clip_gradients(int copy);
+  void check_drift(ReplicaContext& replica);
+
+  std::vector<std::shared_ptr<ReplicatedModule>> models_;
+  const OptimizerOptions options_;
+  std::vector<std::unique_ptr<torch::optim::Optimizer>> copies_;
+  std::unique_ptr<GradientReducer> reducer_;
+  OncePerCopy once_;
+  std::vector<std::uint64_t> steps_;  // of each replica
+};
+
+}  // namespace cohort

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/distribute/strategy.h"
+
+namespace cohort {
+
+/// Named tensors: a model's parameters and buffers, by the names that LibTorch and Python use.
+using StateDict = std::map<std::string, at::Tensor>;
+
+struct ModelOptions {
+  /// Keeps four-dimensional parameters (and gives the model's inputs) in channels-last memory,
+  /// in which convolutions are often faster.
+  bool channels_last = false;
+};
+
+/// One module for each local replica, kept as one: the part of `Model` that does not depend on
+/// the module's type.
+///
+/// Parameters are mirrored. Each replica has leaf tensors of its own, so gradients never mix, over
+/// a storage that the replicas of one device share, so memory grows with devices. Buffers belong to
+/// each replica; read from outside of replicas they are the mean over replicas where they are
+/// floating point (moving averages), and replica 0's elsewhere (counters, constants).
+class ReplicatedModule {
+ public:
+  using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
+
+  /// `first` becomes replica 0's module; `make` makes those of the others, whose values are then
+  /// taken from it. Throws ValueError when `make` gives a module with other parameters.
+  ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
+                   const ModelOptions& options);
+
+  StrategyExtended& strategy() const { return *strategy_; }
+  const ModelOptions& options() const { return options_; }
+
+  /// The module of the calling replica; replica 0's outside of replicas.
+  torch::nn::Module& current() const { return *replicas_[index_of_current()]; }
+  const std::shared_ptr<torch::nn::Module>& replica(int local_id) const {
+    return replicas_[local_id];
+  }
+  int replicas() const { return static_cast<int>(replicas_.size()); }
+
+  /// How many distinct copies of the parameters there are, and which of them a replica uses.
+  int copies() const { return copies_; }
+  int copy_of(int replica) const { return copies_ == 1 ? 0 : strategy_->layout().copy_of(replica); }
+  /// The first replica of a copy.
+  int owner_of(int copy) const { return copies_ == 1 ? 0 : strategy_->layout().owner_of(copy); }
+
+  /// Parameters and buffers as one value each: what a checkpoint holds.
+  StateDict state_dict() const;
+
+  /// Sets all of them on all replicas. Throws ValueError for names that are missing or unknown
+  /// and for other shapes, before anything is changed.
+  void load_state_dict(const StateDict& state);
+
+  /// Of the calling replica, or of all replicas outside of them.
+  void train(bool on);
+
+  /// Makes parameters whose name begins with `prefix` trainable, or not, on all replicas. Throws
+  /// ValueError when none does.
+  void set_trainable(const std::string& prefix, bool trainable);
+
+  /// While alive, replica 0's buffers hold the value aggregated over replicas. What is written to
+  /// them meanwhile goes to all replicas in the end. For forward passes outside of replicas.
+  class AggregatedBuffers {
+   public:
+    explicit AggregatedBuffers(const ReplicatedModule& model);
+    ~AggregatedBuffers();
+    AggregatedBuffers(const AggregatedBuffers&) = delete;
+    AggregatedBuffers& operator=(const AggregatedBuffers&) = delete;
+
+   private:
+    struct Entry {
+      std::string name;
+      at::Tensor buffer, own, aggregated;
+      std::uint32_t version;
+    };
+    const ReplicatedModule& model_;
+    std::vector<Entry> entries_;
+  };
+
+ private:
+  int index_of_current() const;
+  void share_parameters(int replica);
+  void copy_buffers(int replica);
+  void apply_memory_format(torch::nn::Module& module) const;
+  at::Tensor aggregated_buffer(const std::string& name) const;
+
+  std::shared_ptr<StrategyExtended> strategy_;
+  ModelOptions options_;
+  std::vector<std::shared_ptr<torch::nn::Module>> replicas_;
+  int copies_ = 1;
+};
+
+}  // namespace cohort

@@ -1,0 +1,99 @@
+#include "cohort/variables/change.h"
+
+#include <ATen/ATen.h>
+
+#include "cohort/base/error.h"
+
+namespace cohort::detail {
+namespace {
+
+void change_row(Change::Op op, at::Tensor row, const at::Tensor& value) {
+  switch (op) {
+    case Change::SCATTER_MUL:
+      row.mul_(value);
+      break;
+    case Change::SCATTER_DIV:
+      if (c10::isIntegralType(row.scalar_type(), /*includeBool=*/false)) {
+        row.div_(value, "trunc");
+      } else {
+        row.div_(value);
+      }
+      break;
+    case Change::SCATTER_MIN:
+      row.copy_(at::minimum(row, value));
+      break;
+    case Change::SCATTER_MAX:
+      row.copy_(at::maximum(row, value));
+      break;
+    default:
+      row.copy_(value);
+  }
+}
+
+void change_rows(Change::Op op, const at::Tensor& copy, const at::Tensor& indices,
+                 const at::Tensor& values) {
+  const auto rows = indices.accessor<std::int64_t, 1>();
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    change_row(op, copy.select(0, rows[i]), values.select(0, i));
+  }
+}
+
+Change concatenate(std::span<const Change* const> changes, bool mean) {
+  std::vector<at::Tensor> values, indices;
+  for (const Change* change : changes) {
+    values.push_back(change->values);
+    indices.push_back(change->indices);
+  }
+  at::Tensor all = at::cat(values);
+  if (mean) all = all.div(static_cast<double>(changes.size()));
+  return {changes[0]->op, all, at::cat(indices)};
+}
+
+}  // namespace
+
+const char* Change::name() const {
+  static constexpr const char* kNames[] = {
+      "assign",      "assign_add",  "assign_sub",  "scatter_sub", "scatter_add",
+      "scatter_mul", "scatter_div", "scatter_min", "scatter_max", "scatter_update"};
+  return kNames[op];
+}
+
+void Change::apply_to(at::Tensor copy) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor here = values.to(copy.device());
+  switch (op) {
+    case ASSIGN:
+      copy.copy_(here);
+      break;
+    case ASSIGN_ADD:
+      copy.add_(here);
+      break;
+    case ASSIGN_SUB:
+      copy.sub_(here);
+      break;
+    case SCATTER_ADD:
+      copy.index_add_(0, indices.to(copy.device()), here);
+      break;
+    case SCATTER_SUB:
+      copy.index_add_(0, indices.to(copy.device()), here, -1);
+      break;
+    default:
+      change_rows(op, copy, indices, here);
+  }
+}
+
+Change combine(const VariableState& variable, std::span<const Change* const> of_each_replica) {
+  const at::NoGradGuard no_grad;
+  const Change& first = *of_each_replica[0];
+  const Aggregation aggregation = variable.options.aggregation;
+  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return first;
+  const bool mean = aggregation == Aggregation::MEAN;
+  if (first.is_scatter()) return concatenate(of_each_replica, mean);
+  Reducible values{Reducible::PER_REPLICA, {}, nullptr};
+  for (const Change* change : of_each_replica) values.values.push_back(change->values);
+  const auto sum = variable.owner->reduce_leaf_to(mean ? ReduceOp::MEAN : ReduceOp::SUM, values,
+                                                  Destinations(variable.placement.copies[0]), {});
+  return {first.op, sum.values()[0]};
+}
+
+}  // namespace cohort::detail

@@ -1,0 +1,123 @@
+#include "cohort/variables/update.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/variables/creation.h"
+#include "cohort/variables/reading.h"
+
+namespace cohort {
+namespace detail {
+namespace {
+
+void check_owner(const StrategyExtended& strategy, const Variable& variable, const char* where) {
+  if (strategy.variable_created_in_scope(variable)) return;
+  throw ValueError(where, cat("`", where,
+                              "` must only be passed a variable created in this "
+                              "tf.distribute.Strategy.scope(): expected one of the ",
+                              strategy.name(), ", got ", variable.state()->describe(), " of ",
+                              variable.owner() ? variable.owner()->name() : "no strategy"));
+}
+
+}  // namespace
+
+EnterCrossReplica::EnterCrossReplica(StrategyExtended& strategy) {
+  const bool is_current = !thread_context().modes.empty();
+  if (!is_current && !strategy.standing_context()) mode_.emplace(strategy, nullptr);
+}
+
+void check_update(const StrategyExtended& strategy, const Variable& variable) {
+  require_cross_replica(strategy, "extended.update");
+  check_owner(strategy, variable, "extended.update");
+}
+
+Placement non_slot_placement(const StrategyExtended& strategy,
+                             const std::vector<Device>& colocate_with) {
+  constexpr const char* kWhere = "extended.update_non_slot";
+  const bool mirrored = strategy.variable_kind() == StrategyExtended::VariableKind::MIRRORED;
+  if (mirrored && colocate_with == strategy.layout().devices()) {
+    return Placement::by(strategy, Synchronization::ON_WRITE);
+  }
+  if (!mirrored && colocate_with.size() == 1) return Placement::single(colocate_with[0]);
+  throw ValueError(kWhere, cat("colocate_with are not this strategy's devices: expected ",
+                               mirrored ? strategy.layout().copies() : 1, " of them, got ",
+                               colocate_with.size(), "; pass what non_slot_devices() returns"));
+}
+
+ReplicaContext* running_replica(const StrategyExtended& strategy) {
+  const auto& modes = thread_context().modes;
+  if (modes.empty() || modes.back().strategy != &strategy) return nullptr;
+  return modes.back().replica;
+}
+
+void throw_per_replica_argument(const char* where) {
+  throw TypeError(where,
+                  "Expected value to be mirrored across replicas: got a PerReplica argument, which "
+                  "would make the copies of the variable differ; reduce it first with "
+                  "extended.reduce_to()");
+}
+
+void throw_replicas_differ(const char* where, std::size_t replica) {
+  throw TypeError(where, cat("Expected value to be mirrored across replicas: an argument of "
+                             "replica ",
+                             replica,
+                             " differs from replica 0's; combine them first with "
+                             "replica_context.all_reduce()"));
+}
+
+void check_same_on_replicas(const char* where, std::span<const at::Tensor> values) {
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) {
+    if (a.is_same(b)) return true;
+    return a.defined() && b.defined() && a.dtype() == b.dtype() && at::equal(a, b);
+  };
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    if (!same(values[r], values[0])) throw_replicas_differ(where, r);
+  }
+}
+
+}  // namespace detail
+
+std::vector<Device> StrategyExtended::non_slot_devices(
+    const std::vector<Variable>& variables) const {
+  if (variable_kind() == VariableKind::MIRRORED) return layout().devices();
+  const auto by_name = [](const Variable& a, const Variable& b) { return a.name() < b.name(); };
+  const auto first = std::min_element(variables.begin(), variables.end(), by_name);
+  if (first == variables.end()) {
+    throw ValueError("extended.non_slot_devices", "no variables: expected at least one");
+  }
+  return {(*first->devices())[0]};
+}
+
+VariableColocation StrategyExtended::colocate_vars_with(const Variable& variable) {
+  detail::require_inside(*this, "extended.colocate_vars_with");
+  detail::check_owner(*this, variable, "colocate_vars_with");
+  return {};
+}
+
+VariableColocation::VariableColocation() {
+  detail::thread_context().guards.push_back({this, "Variable creator"});
+}
+VariableColocation::~VariableColocation() {
+  detail::close_guard_or_log(this, "colocate_vars_with");
+}
+
+at::Tensor StrategyExtended::read_var(const Variable& variable) const {
+  const detail::VariableState& state = *variable.state();
+  detail::access(state, "extended.read_var");
+  return state.on_read() ? detail::aggregate(state) : at::Tensor(variable);
+}
+
+std::optional<Variable> StrategyExtended::value_container(const at::Tensor& value) const {
+  auto state = detail::variable_of(value);
+  if (!state || state->kind == VariableKind::PLAIN) return std::nullopt;
+  return Variable(std::move(state));
+}
+
+bool StrategyExtended::variable_created_in_scope(const Variable& variable) const {
+  const bool is_default = const_cast<StrategyExtended*>(this)->standing_context() != nullptr;
+  return variable.owner() == (is_default ? nullptr : this);
+}
+
+}  // namespace cohort

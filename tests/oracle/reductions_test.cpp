@@ -1,0 +1,297 @@
+// reduce, all_reduce, gather, all_gather and their gradients: rules 7 and 8.
+
+#include "tests/oracle/oracle.h"
+#include "tests/oracle/strategies.h"
+
+namespace cohort::oracle {
+namespace {
+
+ORACLE_THEME("reductions");
+
+/// The values of a table's row: one for each replica, or a plain one where the script takes that.
+Json with_values(const Json& input, std::size_t at, std::size_t dtype_at,
+                 const std::function<Tensor(const Strategy&, const Tensor&)>& single,
+                 const std::function<Tensor(const Strategy&, const PerReplica<Tensor>&)>& each) {
+  const Strategy strategy = strategy_named(input[0]);
+  const auto dtype =
+      input.size() > dtype_at ? decode_dtype(input[dtype_at].get<std::string>()) : at::kFloat;
+  std::vector<Tensor> values;
+  for (const Json& value : input[at]) values.push_back(decode_tensor(value, dtype));
+  if (values.size() == 1) return encode(single(strategy, values[0]));
+  return encode(each(strategy, per(strategy, values)));
+}
+
+Axis axis_of(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  if (json.is_array()) return json.get<std::vector<std::int64_t>>();
+  return json.get<std::int64_t>();
+}
+
+TABLE("reduce/") {
+  const auto reduce = [&](const Strategy& strategy, const auto& value) -> Tensor {
+    return strategy.reduce(input[1].get<std::string>(), value, axis_of(input[3]));
+  };
+  return with_values(input, 2, 4, reduce, reduce);
+}
+
+NOT_EXPRESSIBLE("reduce/m2_MEAN_axis_string", "an axis is a number: compile_fail/arguments.cpp");
+NOT_EXPRESSIBLE("reduce/m2_MEAN_axis_float", "an axis is a number: compile_fail/arguments.cpp");
+NOT_EXPRESSIBLE("reduce/m2_string_SUM", "LibTorch has no tensors of strings");
+NOT_EXPRESSIBLE("reduce/op_object_none_axis", "a ReduceOp is never null");
+NOT_EXPRESSIBLE("reduce/op_is_variable_aggregation_axis0",
+                "not a ReduceOp: compile_fail/arguments.cpp");
+NOT_EXPRESSIBLE("reduce/result_device_scope",
+                "LibTorch has one CPU memory: tensors there do not know their slot");
+
+CASE("reduce/different_dtypes") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", per(s, {scalar(1), scalar(2, at::kInt)})));
+}
+
+CASE("reduce/nest_dict_none") {
+  const Strategy s = two();
+  const auto nest = std::pair{per(s, {1, 3}), std::vector{per(s, {10, 20})}};
+  const auto [a, b] = s.reduce("SUM", nest);
+  return {{"a", encode(a)}, {"b", encode(b)}};
+}
+
+DIFFERS("reduce/axis_positional_required", "21: the axis is optional", encode(scalar(3))) {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", per(s, {1, 2})));
+}
+
+CASE("reduce/plain_tensor_SUM") { return encode(two().reduce("SUM", scalar(1))); }
+CASE("reduce/plain_tensor_MEAN") { return encode(two().reduce("MEAN", scalar(1))); }
+CASE("reduce/plain_tensor_SUM_axis0") { return encode(two().reduce("SUM", vector({1, 2}), 0)); }
+CASE("reduce/plain_tensor_MEAN_axis0") { return encode(two().reduce("MEAN", vector({1, 2}), 0)); }
+CASE("reduce/python_float_MEAN") { return encode(two().reduce("MEAN", 3.)); }
+CASE("reduce/numpy_zero_SUM") { return encode(two().reduce("SUM", vector({0, 0}))); }
+
+DIFFERS("reduce/python_zero_SUM", "6.15: a scalar 0 is zeros too", encode(scalar(0, at::kInt))) {
+  return encode(two().reduce("SUM", 0));
+}
+
+CASE("reduce/plain_tensor_SUM_one_replica_mirrored") {
+  return encode(mirrored(1).reduce("SUM", scalar(1)));
+}
+
+CASE("reduce/mirrored_value_MEAN") {
+  const Strategy s = two();
+  const auto sum = s.extended().reduce_to("SUM", per(s, {1, 2}), per(s, {0, 0}));
+  return encode(s.reduce("MEAN", sum));
+}
+
+CASE("reduce/inside_tf_function") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", s.run([] { return rid() + 1; })));
+}
+
+// all_reduce
+
+template <class F>
+Json all_reduce(const Strategy& strategy, ReduceOp op, F value) {
+  return encode(strategy.run([&] { return get_replica_context().all_reduce(op, value()); }));
+}
+
+auto nest_of_replica() {
+  return std::pair{1 + 2 * rid(), std::vector{40 - 38 * rid(), 1 + 97 * rid()}};
+}
+
+/// The pair of all_reduce's results, as the script's {"a", "b"}.
+Json all_reduce_nest(ReduceOp op) {
+  const auto [a, b] =
+      two().run([&] { return get_replica_context().all_reduce(op, nest_of_replica()); });
+  return {{"a", encode(a)}, {"b", encode(b)}};
+}
+
+CASE("all_reduce/SUM_scalar") {
+  return all_reduce(two(), "SUM", [] { return rid() + 1; });
+}
+CASE("all_reduce/MEAN_scalar_3") {
+  return all_reduce(three(), "MEAN", [] { return rid(); });
+}
+CASE("all_reduce/nest_SUM") { return all_reduce_nest("SUM"); }
+CASE("all_reduce/nest_MEAN") { return all_reduce_nest("MEAN"); }
+CASE("all_reduce/ReduceOp_enum") {
+  return all_reduce(two(), ReduceOp::SUM, [] { return rid(); });
+}
+CASE("all_reduce/lowercase") {
+  return all_reduce(two(), "mean", [] { return rid(); });
+}
+CASE("all_reduce/bad_op") {
+  return all_reduce(two(), "max", [] { return rid(); });
+}
+CASE("all_reduce/int32_SUM") {
+  return all_reduce(two(), "SUM", [] { return rid(at::kInt) + 1; });
+}
+CASE("all_reduce/int32_MEAN") {
+  return all_reduce(two(), "MEAN", [] { return rid(at::kInt); });
+}
+CASE("all_reduce/int64_MEAN") {
+  return all_reduce(two(), "MEAN", [] { return rid(at::kLong); });
+}
+CASE("all_reduce/cs") {
+  return all_reduce(central(), "SUM", [] { return rid() + 1; });
+}
+
+DIFFERS("all_reduce/python_number", "0.3: a number counts once per replica",
+        per_replica({scalar(4, at::kDouble), scalar(4, at::kDouble)})) {
+  return all_reduce(two(), "SUM", [] { return 2.; });
+}
+
+DIFFERS("all_reduce/python_number_MEAN", "0.3: a number counts once per replica",
+        per_replica({scalar(2, at::kDouble), scalar(2, at::kDouble)})) {
+  return all_reduce(two(), "MEAN", [] { return 2.; });
+}
+
+DIFFERS("all_reduce/captured_tensor_SUM", "7.10: summed like any other", per_replica({4, 4})) {
+  const Tensor captured = scalar(2);
+  return all_reduce(two(), "SUM", [&] { return captured; });
+}
+
+CASE("all_reduce/indexed_slices_SUM") {
+  return all_reduce(two(), "SUM", [] {
+    return at::sparse_coo_tensor(rid(at::kLong).reshape({1, 1}), (rid() + 1).reshape({1, 1}),
+                                 {3, 1});
+  });
+}
+
+CASE("all_reduce/shape_mismatch") {
+  return all_reduce(two(), "SUM", [] { return at::ones({id() + 1}); });
+}
+
+CASE("all_reduce/none_leaf") {
+  return all_reduce(two(), "SUM", [] { return std::vector{rid(), Tensor()}; });
+}
+
+CASE("all_reduce/default_context") {
+  return encode(get_replica_context().all_reduce("SUM", vector({1, 2})));
+}
+
+CASE("all_reduce/in_cross_replica") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(get_replica_context().all_reduce("SUM", scalar(1)));
+}
+
+CASE("all_reduce/only_one_replica_calls") {
+  return encode(two().run(
+      [] { return id() == 0 ? get_replica_context().all_reduce("SUM", scalar(1)) : scalar(0); }));
+}
+
+TABLE("all_reduce_grad/") {
+  return encode(strategy_named(input[0]).run([&] {
+    const Tensor x = (2 + rid()).requires_grad_();
+    const ReduceOp op(input[1].get<std::string>());
+    const Tensor y = get_replica_context().all_reduce(op, x) * (1 + 2 * rid());
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {x})[0]};
+  }));
+}
+
+// gather
+
+TABLE("gather/") {
+  const auto gather = [&](const Strategy& strategy, const auto& value) -> Tensor {
+    return strategy.gather(value, input[2].get<std::int64_t>());
+  };
+  return with_values(input, 1, 3, gather, gather);
+}
+
+DIFFERS("gather/m2_axis_neg1", "8.2: negative axes count from the end",
+        encode(vector({1, 2, 3, 4}).reshape({1, 4}))) {
+  const Strategy s = two();
+  return encode(
+      s.gather(per(s, {vector({1, 2}).reshape({1, 2}), vector({3, 4}).reshape({1, 2})}), -1));
+}
+
+DIFFERS("gather/m2_bool", "8.1: whatever LibTorch can concatenate",
+        encode(vector({1, 0}, at::kBool))) {
+  const Strategy s = two();
+  return encode(s.gather(per(s, {vector({1}, at::kBool), vector({0}, at::kBool)}), 0));
+}
+
+DIFFERS("gather/nested", "8.1: leaf by leaf",
+        Json{{"a", encode(vector({1, 2}))}, {"b", encode(vector({3, 4}))}}) {
+  const Strategy s = two();
+  const std::map<std::string, PerReplica<Tensor>> nest{{"a", per(s, {vector({1}), vector({2})})},
+                                                       {"b", per(s, {vector({3}), vector({4})})}};
+  return encode(s.gather(nest, 0));
+}
+
+CASE("gather/plain_tensor") { return encode(two().gather(vector({1, 2}), 0)); }
+
+CASE("gather/indexed_slices") {
+  const Strategy s = two();
+  return encode(s.gather(s.run([] {
+    return at::sparse_coo_tensor(at::zeros({1, 1}, at::kLong), at::ones({1}), {3});
+  }),
+                         0));
+}
+
+CASE("gather/in_tf_function") {
+  const Strategy s = two();
+  return encode(s.gather(per(s, {vector({1}), vector({2, 3})}), 0));
+}
+
+NOT_EXPRESSIBLE("gather/axis_string", "an axis is a number");
+NOT_EXPRESSIBLE("gather/axis_none", "an axis is a number");
+
+// all_gather
+
+template <class F>
+Json all_gather(const Strategy& strategy, F value) {
+  return encode(strategy.run([&] { return get_replica_context().all_gather(value(), 0); }));
+}
+
+CASE("all_gather/vec") {
+  return all_gather(two(), [] { return at::stack({rid(), rid() + 10}); });
+}
+
+CASE("all_gather/uneven") {
+  return all_gather(three(), [] { return at::ones({id() + 1}) * rid(); });
+}
+
+CASE("all_gather/nested") {
+  const auto [a, b] = two().run([] {
+    return get_replica_context().all_gather(
+        std::pair{rid().reshape({1}), std::tuple{(rid() * 2).reshape({1})}}, 0);
+  });
+  return {{"a", encode(a)}, {"b", encode(b)}};
+}
+
+CASE("all_gather/scalar") {
+  return all_gather(two(), [] { return rid(); });
+}
+CASE("all_gather/one_device_scalar") {
+  return all_gather(one_device(), [] { return scalar(1); });
+}
+CASE("all_gather/int64") {
+  return all_gather(two(), [] { return rid(at::kLong).reshape({1}); });
+}
+CASE("all_gather/cs") {
+  return all_gather(central(), [] { return rid().reshape({1}); });
+}
+
+CASE("all_gather/default_context") {
+  return encode(get_replica_context().all_gather(vector({1, 2}), 0));
+}
+
+CASE("all_gather_grad/m2") {
+  return encode(two().run([] {
+    const Tensor x = at::ones({2, 1}).requires_grad_();
+    const Tensor y = get_replica_context().all_gather(x, 0) * (rid() + 1);
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {x}, {at::ones_like(y)})[0]};
+  }));
+}
+
+CASE("all_gather_grad/m3_weighted") {
+  return encode(three().run([] {
+    const Tensor x = (rid() + 1).reshape({1}).requires_grad_();
+    const Tensor gathered = get_replica_context().all_gather(x, 0);
+    const Tensor y = (gathered * vector({1, 2, 4})).sum() * (rid() + 1);
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {x})[0]};
+  }));
+}
+
+}  // namespace
+}  // namespace cohort::oracle
