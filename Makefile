@@ -13,6 +13,7 @@ LIBTORCH ?=#                 a folder of LibTorch, or `pypi`: the newest, fetche
 PREFIX ?= /usr/local#        where `make install` installs
 PEERS ?=#                    1: `make bench` measures other systems too
 PACKAGES ?=#                 skip: never look for missing packages
+TESTS ?=#                    folders of tests/ to run; empty: all
 CMAKE_ARGS ?=#               more arguments of cmake, for the first configuration
 
 .DEFAULT_GOAL := help
@@ -43,8 +44,10 @@ run: configure  ## trains the first example, examples/fashion_mnist.cpp
 	@$(build) --target fashion_mnist
 	@$(BUILD)/bin/fashion_mnist $(ARGS)
 
-test: build  ## builds everything and runs every test
-	@ctest --test-dir $(BUILD) --output-on-failure
+test: configure  ## builds everything and runs every test; TESTS="base optim": only these
+	@$(build) $(if $(TESTS),--target $(addsuffix _tests,$(TESTS)))
+	@ctest --test-dir $(BUILD) --output-on-failure \
+	  $(if $(TESTS),-R '^($(subst $(space),|,$(strip $(TESTS))))$$')
 
 bench: configure  ## runs the benchmarks; PEERS=1: and other systems, to compare
 	@$(build) --target benchmarks
@@ -65,7 +68,7 @@ install: configure  ## installs the library for find_package(cohort); PREFIX=…
 	@$(build) --target cohort
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
-oracle: packages-oracle  ## runs the cases of tests/oracle in TensorFlow itself, and compares
+oracle: packages-oracle  ## runs the cases of tests/data/oracle in TensorFlow itself, and compares
 	@tools/oracle
 
 clean:  ## deletes every build folder

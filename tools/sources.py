@@ -37,11 +37,13 @@ def closure(path):
 class PassedBefore:
     """Remembers, across runs, which checks passed on which contents.
 
-    A check is known by its name, the arguments that decide its outcome, and the bytes of the files
-    it reads; only the last matter for files, never their times.
+    A check is known by the arguments that decide its outcome and the bytes of the files that it
+    reads; their times do not matter.
 
-        passed = PassedBefore(build / 'lint', compiler_version)
-        if not passed.has('header', command, closure(header)): …; passed.add(…)
+        passed = PassedBefore(build / 'lint', version(compiler))
+        if not passed.has(command, closure(header)):
+            …  # runs the command, and then, if it succeeds:
+            passed.add(command, closure(header))
     """
 
     def __init__(self, folder, *common):

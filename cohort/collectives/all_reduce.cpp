@@ -24,8 +24,8 @@ bool kernel_reads(const at::Tensor& tensor) {
 
 }  // namespace
 
-AllReduce::AllReduce(ReduceOp op, std::vector<at::Tensor> values)
-    : op_(op), values_(std::move(values)) {
+AllReduce::AllReduce(ReduceOp op, std::vector<at::Tensor> values, const Accumulation& accumulation)
+    : op_(op), accumulation_(accumulation), values_(std::move(values)) {
   for (at::Tensor& value : values_) {
     if (kernel_reads(value)) value = value.contiguous();
   }
@@ -65,7 +65,7 @@ std::int64_t AllReduce::plan(std::span<Contribution* const> all) {
 void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) {
   const at::Tensor& value = values_[leaf];
   const bool divides_later = result_dtype(op_, value.scalar_type()) != value.scalar_type();
-  if (!kernel_reads(value) || divides_later) return reduce_whole(leaf, all);
+  if (!kernel_reads(value) || divides_later || accumulation_) return reduce_whole(leaf, all);
   for (Contribution* each : all) {
     auto& call = static_cast<AllReduce&>(*each);
     buffers_[leaf].values.push_back(call.values_[leaf].data_ptr());
@@ -79,11 +79,12 @@ void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) 
   }
 }
 
-/// Sparse tensors, other devices and the mean of integers: at once, in the host's thread.
+/// Sparse tensors, other devices, the mean of integers, and what the user adds up in another way:
+/// at once, in the host's thread.
 void AllReduce::reduce_whole(std::size_t leaf, std::span<Contribution* const> all) {
   std::vector<at::Tensor> values;
   for (Contribution* each : all) values.push_back(static_cast<AllReduce&>(*each).values_[leaf]);
-  const at::Tensor result = reduce_tensors(op_, values);
+  const at::Tensor result = reduce_tensors(op_, values, accumulation_);
   for (Contribution* each : all) {
     auto& call = static_cast<AllReduce&>(*each);
     call.results_[leaf] = result.to(call.values_[leaf].device(), false, /*copy=*/true);

@@ -12,6 +12,7 @@
 #include "cohort/collectives/meeting.h"
 #include "cohort/collectives/ordered_sum.h"
 #include "cohort/collectives/reduce_op.h"
+#include "cohort/collectives/tensor_reduction.h"
 
 namespace cohort::collectives {
 
@@ -22,7 +23,8 @@ namespace cohort::collectives {
 /// tree's, so who does which chunk changes nothing.
 class AllReduce : public Contribution {
  public:
-  AllReduce(ReduceOp op, std::vector<at::Tensor> values);
+  /// An accumulation, which must outlive the meeting, takes the place of addition.
+  AllReduce(ReduceOp op, std::vector<at::Tensor> values, const Accumulation& accumulation);
 
   /// The results, after the meeting.
   std::vector<at::Tensor> take() { return std::move(results_); }
@@ -49,6 +51,7 @@ class AllReduce : public Contribution {
   void reduce_whole(std::size_t leaf, std::span<Contribution* const> all);
 
   const ReduceOp op_;
+  const Accumulation& accumulation_;
   std::vector<at::Tensor> values_;
   std::vector<at::Tensor> results_;
 

@@ -26,21 +26,23 @@ void Meeting::open() {
 }
 
 void Meeting::attend(int member, Contribution& mine) {
-  if (arrive(member, mine)) {
+  const Outcome* outcome = nullptr;
+  if (arrive(member, mine, outcome)) {
     host(member);
   } else {
     turns_.give_up(member);
     wait_for_end(member);
   }
-  rethrow_outcome(member, mine);
+  rethrow(*outcome, member, mine);
 }
 
-/// True for the last member to arrive.
-bool Meeting::arrive(int member, Contribution& mine) {
+/// True for the last member to arrive. Tells where the outcome will be.
+bool Meeting::arrive(int member, Contribution& mine, const Outcome*& outcome) {
   const MutexLock lock(mutex_);
   if (aborted()) throw Stopped();
   if (gone_ > 0) throw RuntimeError(mine.describe(), who_left());
   all_[member] = &mine;
+  outcome = &outcomes_[current_];
   present_[member] = 1;
   last_on_slot_[turns_.slot_of(member)] = member;
   if (member == 0) wake_followers();
@@ -65,9 +67,9 @@ void Meeting::wait_for_end(int member) {
 
 /// The last member to arrive finds everybody else waiting.
 void Meeting::host(int member) {
-  outcome_ = {};
+  outcomes_[current_] = {};
   if (auto mismatch = find_mismatch()) {
-    outcome_ = {Outcome::MISMATCH, *std::move(mismatch), nullptr};
+    outcomes_[current_] = {Outcome::MISMATCH, *std::move(mismatch), nullptr};
     return conclude(member);
   }
   if (all_[0]->leader_only() && member != 0) {
@@ -117,19 +119,23 @@ void Meeting::do_pieces() {
 /// Keeps the first exception of the work. A failed merge function fails the whole run.
 void Meeting::note_failure() {
   if (work_failed_.exchange(true)) return;
-  outcome_ = {Outcome::FAILED, {}, std::current_exception()};
+  outcomes_[current_] = {Outcome::FAILED, {}, std::current_exception()};
   if (all_[0]->leader_only()) {
-    merge_error_ = outcome_.error;
+    merge_error_ = std::current_exception();
     aborted_.store(true, std::memory_order_release);
   }
 }
 
-/// Lets everybody go on. `holder` has its turn already (-1: nobody has).
+/// Lets everybody go on. `holder` has its turn already (-1: nobody has). Who is woken may be at the
+/// next meeting before the last one is, and must not find the lock taken.
 void Meeting::conclude(int holder) {
-  const MutexLock lock(mutex_);
-  arrived_ = 0;
+  {
+    const MutexLock lock(mutex_);
+    arrived_ = 0;
+    current_ = 1 - current_;
+    std::fill(present_.begin(), present_.end(), 0);
+  }
   for (int m = 0; m < turns_.members(); ++m) {
-    present_[m] = 0;
     if (m != holder) turns_.ready(m);
   }
 }
@@ -150,8 +156,9 @@ void Meeting::abort() {
 }
 
 void Meeting::end_early(Outcome outcome) {
-  outcome_ = std::move(outcome);
+  outcomes_[current_] = std::move(outcome);
   arrived_ = 0;
+  current_ = 1 - current_;
   for (int m = 0; m < turns_.members(); ++m) {
     if (std::exchange(present_[m], 0)) turns_.ready(m);
   }
@@ -201,19 +208,19 @@ std::string Meeting::who_left() const {
              "replica");
 }
 
-void Meeting::rethrow_outcome(int member, const Contribution& mine) const {
-  switch (outcome_.kind) {
+void Meeting::rethrow(const Outcome& outcome, int member, const Contribution& mine) {
+  switch (outcome.kind) {
     case Outcome::DONE:
       return;
     case Outcome::MISMATCH:
-      throw InvalidArgument(mine.describe(), outcome_.text);
+      throw InvalidArgument(mine.describe(), outcome.text);
     case Outcome::LEFT:
-      throw RuntimeError(mine.describe(), outcome_.text);
+      throw RuntimeError(mine.describe(), outcome.text);
     case Outcome::STOPPED:
       throw Stopped();
     case Outcome::FAILED:
       if (mine.leader_only() && member != 0) throw Stopped();
-      std::rethrow_exception(outcome_.error);
+      std::rethrow_exception(outcome.error);
   }
 }
 

@@ -98,7 +98,7 @@ class Meeting {
     std::exception_ptr error;  // of FAILED
   };
 
-  bool arrive(int member, Contribution& mine);
+  bool arrive(int member, Contribution& mine, const Outcome*& outcome);
   void wait_for_end(int member);
   void host(int member);
   void do_work(int host);
@@ -110,7 +110,7 @@ class Meeting {
   void wake_followers() COHORT_REQUIRES(mutex_);
   std::optional<std::string> find_mismatch() const;
   std::string who_left() const COHORT_REQUIRES(mutex_);
-  void rethrow_outcome(int member, const Contribution& mine) const;
+  static void rethrow(const Outcome& outcome, int member, const Contribution& mine);
 
   Turns& turns_;
   const int first_replica_;
@@ -123,9 +123,11 @@ class Meeting {
   std::vector<int> followers_ COHORT_GUARDED_BY(mutex_);     // wait for member 0
   std::vector<int> last_on_slot_ COHORT_GUARDED_BY(mutex_);  // who arrived last on each slot
 
-  // Written by whoever ends a meeting, read by its members before they can attend the next.
+  // Written by whoever ends a meeting, read by its members before they can attend the next. That
+  // one may have been ended early by then, by a member that left: it has an outcome of its own.
   std::vector<Contribution*> all_;
-  Outcome outcome_;
+  Outcome outcomes_[2];
+  int current_ = 0;  // whose outcome belongs to the current meeting
 
   std::atomic<bool> aborted_{false};
   std::exception_ptr merge_error_;  // written once, before aborted_

@@ -186,8 +186,10 @@ template <class T>
 void sum_range(const SumPlan& plan, std::span<const void* const> leaves,
                std::span<void* const> outputs, Range range, double divisor) {
   Machine<T> machine(plan, leaves);
-  for (int64_t at = range.begin; at < range.end; at += machine.kBlock) {
-    const Range block{at, std::min(at + machine.kBlock, range.end)};
+  const bool one_fold = plan.steps().size() == static_cast<size_t>(plan.leaves()) + 1;
+  const int64_t length = one_fold ? range.size() : machine.kBlock;  // no scratch, no blocks
+  for (int64_t at = range.begin; at < range.end; at += length) {
+    const Range block{at, std::min(at + length, range.end)};
     machine.run(block, {outputs, at, divisor});
   }
 }

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <ostream>
 #include <string>
 #include <string_view>
+
+#include "cohort/base/never.h"
 
 namespace cohort {
 
@@ -20,7 +21,11 @@ class ReduceOp {
   ReduceOp(std::string_view name);                                         // NOLINT
   ReduceOp(const char* name) : ReduceOp(std::string_view(name)) {}         // NOLINT
   ReduceOp(const std::string& name) : ReduceOp(std::string_view(name)) {}  // NOLINT
-  ReduceOp(std::nullptr_t) = delete;
+
+  template <class T>
+  ReduceOp(T) {  // NOLINT
+    static_assert(kNever<T>, "a reduce op is ReduceOp::SUM, ReduceOp::MEAN, or one of their names");
+  }
 
   constexpr operator Kind() const { return kind_; }  // NOLINT(google-explicit-constructor)
   const char* name() const { return kind_ == SUM ? "SUM" : "MEAN"; }

@@ -113,7 +113,15 @@ at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {
   return op == ReduceOp::MEAN ? divide(sum, values.size()) : sum;
 }
 
+at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
+                          const Accumulation& accumulation) {
+  if (!accumulation) return reduce_tensors(op, values);
+  const at::Tensor result = accumulation(values);
+  return op == ReduceOp::MEAN ? divide(result, values.size()) : result;
+}
+
 at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis) {
+  if (values.size() == 1) return values[0].is_sparse() ? values[0].to_dense() : values[0];
   axis = checked_axis(axis, values[0].dim());
   check_gatherable(values, axis);
   std::vector<at::Tensor> parts;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +27,16 @@ c10::ScalarType result_dtype(ReduceOp op, c10::ScalarType dtype);
 /// their values. Throws as `check_same`, and InvalidArgument for dtypes that can't be added.
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values);
 
-/// The values concatenated along `axis`, which may be negative. Throws ValueError for scalars and
-/// an axis out of range, InvalidArgument for shapes that differ elsewhere than in `axis`.
+/// A way of adding up of the user's own: one tensor from each replica, in their order, to one.
+using Accumulation = std::function<at::Tensor(std::span<const at::Tensor>)>;
+
+/// The same with an accumulation in place of addition; an empty one is addition.
+at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
+                          const Accumulation& accumulation);
+
+/// The values concatenated along `axis`, which may be negative; a single one as it is. Throws
+/// ValueError for scalars and an axis out of range, InvalidArgument for shapes that differ
+/// elsewhere than in `axis`.
 at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis);
 
 }  // namespace cohort::collectives

@@ -8,11 +8,12 @@ namespace cohort {
 /// A thread's own place to wait for a signal.
 ///
 /// One thread waits, any thread may signal; a later signal replaces one that was not taken yet.
-/// A waiter first polls for a while (so that a hand-over between running threads costs well under
-/// a microsecond), yielding its core to whoever has work, then sleeps and uses no CPU.
+/// A waiter may first poll for a while, so that a hand-over between running threads costs well
+/// under a microsecond; it yields its core meanwhile to whoever has work. Then it sleeps and uses
+/// no CPU. Signalling a thread that is awake costs no system call.
 class alignas(64) Parker {
  public:
-  /// What the waiter is woken for. 0 means nothing; the values are the users' own.
+  /// What the waiter is woken for. 0 means nothing; the values, below 2^31, are the users' own.
   using Signal = std::uint32_t;
 
   /// How a waiter spends its first microseconds.
@@ -28,6 +29,8 @@ class alignas(64) Parker {
   void signal(Signal signal);
 
  private:
+  static constexpr Signal kAsleep = Signal{1} << 31;  // stands in the word while the waiter sleeps
+
   std::atomic<Signal> word_{0};
 };
 

@@ -6,6 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "cohort/base/never.h"
+
 namespace cohort {
 
 /// The dimensions of each replica's tensor that a reduction is over: none, one or several.
@@ -23,6 +25,12 @@ class Axis {
   Axis(T axis) : Axis({static_cast<std::int64_t>(axis)}) {}         // NOLINT
   Axis(std::initializer_list<std::int64_t> axes) : axes_(axes) {}   // NOLINT
   Axis(std::vector<std::int64_t> axes) : axes_(std::move(axes)) {}  // NOLINT
+
+  template <class T>
+    requires(!std::integral<T> || std::same_as<T, bool>)
+  Axis(const T&) {  // NOLINT
+    static_assert(kNever<T>, "an axis is an integer, or several in braces: {0, 1}");
+  }
 
   bool none() const { return !axes_; }
   const std::vector<std::int64_t>& axes() const { return *axes_; }

@@ -23,10 +23,7 @@ class Destinations {
 
   /// Anything that can tell its devices: distributed values, variables.
   template <class T>
-  requires requires(const T& value) {
-    { value.devices() } -> std::convertible_to<DeviceList>;
-  }
-  Destinations(const T& value) : Destinations(DeviceList(value.devices())) {}  // NOLINT
+  Destinations(const T& value) : Destinations(devices_of(value)) {}  // NOLINT
 
   /// Throws ValueError for a value that does not say where it is.
   explicit Destinations(DeviceList devices);
@@ -35,6 +32,15 @@ class Destinations {
   std::size_t size() const { return devices_->size(); }
 
  private:
+  template <class T>
+  static DeviceList devices_of(const T& value) {
+    static_assert(
+        requires { DeviceList(value.devices()); },
+        "a destination is a device, or a tensor, variable or distributed value that is where the "
+        "result is wanted; a list of devices is none");
+    return value.devices();
+  }
+
   DeviceList devices_;
 };
 

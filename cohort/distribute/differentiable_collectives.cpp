@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
 
 #include <algorithm>
 
+#include "cohort/base/error.h"
 #include "cohort/collectives/all_reduce.h"
 #include "cohort/distribute/crew.h"
 #include "cohort/distribute/strategy_extended.h"
@@ -27,7 +29,8 @@ variable_list detached(variable_list values) {
 }
 
 std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values) {
-  return meet(replica, collectives::AllReduce(op, detached(std::move(values))));
+  const auto& accumulation = replica.extended().cross_device_ops().accumulation();
+  return meet(replica, collectives::AllReduce(op, detached(std::move(values)), accumulation));
 }
 
 /// Gradients that no path led to count as zeros, since the other replicas wait for them.
@@ -45,25 +48,38 @@ bool needs_graph(const std::vector<at::Tensor>& values) {
          });
 }
 
-// The replica that a node belongs to, carried as a number: nodes live as long as the graph, which
-// the replica's run outlives.
-std::int64_t as_number(ReplicaContext& replica) { return reinterpret_cast<std::int64_t>(&replica); }
-ReplicaContext& as_replica(const at::IValue& number) {
-  return *reinterpret_cast<ReplicaContext*>(number.toInt());
-}
+/// The replica that a node of the graph belongs to, which the graph may outlive.
+class NodeReplica : public torch::CustomClassHolder {
+ public:
+  explicit NodeReplica(ReplicaContext& replica)
+      : strategy_(replica.extended().weak_from_this()), replica_(replica) {}
+
+  static at::IValue wrap(ReplicaContext& replica) {
+    return at::IValue::make_capsule(c10::make_intrusive<NodeReplica>(replica));
+  }
+  static ReplicaContext& unwrap(const at::IValue& value) {
+    const auto holder = c10::static_intrusive_pointer_cast<NodeReplica>(value.toCapsule());
+    if (!holder->strategy_.expired()) return holder->replica_;
+    throw RuntimeError("backward", "the strategy of a collective in this graph is gone");
+  }
+
+ private:
+  std::weak_ptr<StrategyExtended> strategy_;
+  ReplicaContext& replica_;
+};
 
 struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllReduce> {
-  static variable_list forward(AutogradContext* context, std::int64_t replica, bool mean,
-                               variable_list values) {
-    context->saved_data["replica"] = replica;
+  static variable_list forward(AutogradContext* context, ReplicaContext* replica, bool mean,
+                               at::TensorList values) {
+    context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["mean"] = mean;
-    context->save_for_backward(values);
-    return sum_of(as_replica(replica), mean ? ReduceOp::MEAN : ReduceOp::SUM, values);
+    context->save_for_backward(values.vec());
+    return sum_of(*replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, values.vec());
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const bool mean = context->saved_data["mean"].toBool();
-    auto& replica = as_replica(context->saved_data["replica"]);
+    auto& replica = NodeReplica::unwrap(context->saved_data["replica"]);
     auto upstream = with_zeros(std::move(grads), context->get_saved_variables());
     variable_list result =
         all_reduce(replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, std::move(upstream));
@@ -88,19 +104,19 @@ std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_lis
 }
 
 struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
-  static variable_list forward(AutogradContext* context, std::int64_t replica, std::int64_t axis,
-                               variable_list values) {
-    context->saved_data["replica"] = replica;
+  static variable_list forward(AutogradContext* context, ReplicaContext* replica, std::int64_t axis,
+                               at::TensorList values) {
+    context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["axis"] = axis;
-    auto results = meet(as_replica(replica), collectives::AllGather(detached(values), axis));
-    context->saved_data["offsets"] = offsets_of(as_replica(replica), values, axis);
-    context->save_for_backward({values.begin(), values.end()});
+    auto results = meet(*replica, collectives::AllGather(detached(values.vec()), axis));
+    context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis);
+    context->save_for_backward(values.vec());
     context->saved_data["gathered"] = std::vector<at::Tensor>(results.begin(), results.end());
     return results;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    auto& replica = as_replica(context->saved_data["replica"]);
+    auto& replica = NodeReplica::unwrap(context->saved_data["replica"]);
     const std::int64_t axis = context->saved_data["axis"].toInt();
     const auto offsets = context->saved_data["offsets"].toIntVector();
     const auto values = context->get_saved_variables();
@@ -121,6 +137,12 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
     replica.crew().meeting().attend(replica.local_id(), contribution);
     return;
   }
+  if (replica.extended().layout().local() > 1) {
+    throw RuntimeError(contribution.describe(),
+                       cat("the run of replica ", replica.replica_id_in_sync_group(),
+                           " has ended, so the others can't take part: call collectives, and "
+                           "backward through them, inside the function given to strategy.run()"));
+  }
   collectives::Contribution* const all[] = {&contribution};
   const std::int64_t pieces = contribution.plan(all);
   for (std::int64_t piece = 0; piece < pieces; ++piece) contribution.work(piece);
@@ -129,17 +151,16 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
 std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
                                    std::vector<at::Tensor> values) {
   if (!needs_graph(values)) return sum_of(replica, op, std::move(values));
-  return DifferentiableAllReduce::apply(as_number(replica), op == ReduceOp::MEAN,
-                                        std::move(values));
+  return DifferentiableAllReduce::apply(&replica, op == ReduceOp::MEAN, at::TensorList(values));
 }
 
 std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
                                    std::int64_t axis) {
+  if (replica.num_replicas_in_sync() == 1) return values;
   if (!needs_graph(values)) {
     return meet(replica, collectives::AllGather(detached(std::move(values)), axis));
   }
-  if (axis < 0) axis += values[0].dim();
-  return DifferentiableAllGather::apply(as_number(replica), axis, std::move(values));
+  return DifferentiableAllGather::apply(&replica, axis, at::TensorList(values));
 }
 
 }  // namespace cohort::detail

@@ -26,10 +26,11 @@ std::vector<Device> ReplicaContext::devices() const {
   return {strategy_.layout().device(local_id_)};
 }
 
-void ReplicaContext::begin_run(Crew& crew, std::uint64_t run) {
-  crew_ = &crew;
-  run_ = run;
-  seeded_ = false;
+ReplicaContext::Running::Running(ReplicaContext& replica, Crew& crew, std::uint64_t run)
+    : replica_(replica) {
+  replica.crew_ = &crew;
+  replica.run_ = run;
+  replica.seeded_ = false;
 }
 
 const at::Generator& ReplicaContext::generator() {
@@ -42,12 +43,23 @@ const at::Generator& ReplicaContext::generator() {
   return generator_;
 }
 
+namespace {
+
+void check_leaves(const char* where, const std::vector<at::Tensor>& leaves) {
+  if (leaves.empty()) throw ValueError(where, "the nest has no tensors");
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!leaves[i].defined()) throw ValueError(where, cat("leaf ", i, " is an undefined tensor"));
+  }
+}
+
+}  // namespace
+
 std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
                                                            std::vector<at::Tensor> values,
                                                            const CommunicationOptions& options) {
   require_replica_context(*this);
   options.validate();
-  if (values.empty()) throw ValueError("replica_context.all_reduce", "the nest has no tensors");
+  check_leaves("replica_context.all_reduce", values);
   return detail::all_reduce(*this, op, std::move(values));
 }
 
@@ -56,9 +68,9 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
                                                            const CommunicationOptions& options) {
   require_replica_context(*this);
   options.validate();
-  if (values.empty()) throw ValueError("replica_context.all_gather", "the nest has no tensors");
+  check_leaves("replica_context.all_gather", values);
   for (const at::Tensor& value : values) {
-    if (value.defined() && value.is_sparse()) {
+    if (value.is_sparse()) {
       throw NotImplementedError("replica_context.all_gather",
                                 "all_gather does not support IndexedSlices or sparse tensors: "
                                 "give it to_dense() of them");

@@ -64,7 +64,18 @@ class ReplicaContext {
   StrategyExtended& extended() const { return strategy_; }
   bool in_run() const { return crew_ != nullptr; }
   Crew& crew() const { return *crew_; }
-  void begin_run(Crew& crew, std::uint64_t run);
+
+  /// Makes the replica part of a run for a block.
+  class Running {
+   public:
+    Running(ReplicaContext& replica, Crew& crew, std::uint64_t run);
+    ~Running() { replica_.crew_ = nullptr; }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    ReplicaContext& replica_;
+  };
 
  private:
   std::vector<at::Tensor> all_reduce_tensors(ReduceOp op, std::vector<at::Tensor> values,

@@ -1,14 +1,14 @@
 #include "cohort/distribute/strategy_extended.h"
 
 #include <ATen/ATen.h>
-#include <ATen/ThreadLocalState.h>
 
 #include <algorithm>
 
 #include "cohort/base/error.h"
-#include "cohort/base/torch_compat.h"
+#include "cohort/base/log.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/device/intra_op_threads.h"
+#include "cohort/distribute/caller_state.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/distribute/strategy.h"
 
@@ -27,31 +27,6 @@ struct StrategyExtended::Team {
 
 namespace {
 
-/// The caller's LibTorch settings that follow it into the replicas' threads.
-class CallerState {
- public:
-  CallerState() : autocast_(torch_compat::cpu_autocast()) {}
-
-  /// In effect in another thread while it lives.
-  class Guard {
-   public:
-    explicit Guard(const CallerState& state) : guard_(state.state_) {
-      torch_compat::set_cpu_autocast(state.autocast_);
-    }
-
-   private:
-    at::ThreadLocalStateGuard guard_;
-  };
-
- private:
-  at::ThreadLocalState state_;
-  torch_compat::CpuAutocast autocast_;
-};
-
-std::shared_ptr<CrossDeviceOps> or_default(std::shared_ptr<CrossDeviceOps> ops) {
-  return ops ? std::move(ops) : std::make_shared<ReductionToOneDevice>();
-}
-
 bool all_zero(const at::Tensor& tensor) { return tensor.eq(0).all().item<bool>(); }
 
 void check_axes(const at::Tensor& tensor, const Axis& axis) {
@@ -63,6 +38,12 @@ void check_axes(const at::Tensor& tensor, const Axis& axis) {
   }
 }
 
+/// LibTorch takes no axes for all of them.
+at::Tensor sum_along(const at::Tensor& tensor, const Axis& axis) {
+  if (axis.axes().empty()) return tensor;
+  return tensor.sum(axis.axes(), /*keepdim=*/false, tensor.scalar_type());
+}
+
 /// The number of elements that a sum over the axes takes together.
 std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
   std::int64_t count = 1;
@@ -70,11 +51,37 @@ std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
   return count;
 }
 
+/// int32 is added on the host, other values on the devices.
+void check_one_algorithm(const std::vector<Reducible>& values) {
+  const auto is_int32 = [](const Reducible& value) {
+    return value.values[0].defined() && value.values[0].scalar_type() == at::kInt;
+  };
+  const auto count = std::count_if(values.begin(), values.end(), is_int32);
+  if (count == 0 || count == static_cast<std::ptrdiff_t>(values.size())) return;
+  throw ValueError("extended.batch_reduce_to",
+                   "the values must be either all on the host or all on the compute devices: "
+                   "int32 is reduced on the host, so reduce it in a batch of its own");
+}
+
+void warn_if_different(const std::vector<Destinations>& destinations) {
+  const auto differs = [&](const Destinations& other) {
+    return *other.devices() != *destinations[0].devices();
+  };
+  if (std::none_of(destinations.begin(), destinations.end(), differs)) return;
+  if (log::first("batch-destinations")) {
+    log::warning(
+        "extended.batch_reduce_to: the destinations of the values differ, but all results "
+        "are mirrored on all worker devices");
+  }
+}
+
 }  // namespace
 
 StrategyExtended::StrategyExtended(Settings settings)
     : settings_([&] {
-        settings.cross_device_ops = or_default(std::move(settings.cross_device_ops));
+        if (!settings.cross_device_ops) {
+          settings.cross_device_ops = default_cross_device_ops(settings.layout.devices());
+        }
         settings.communication.validate();
         return std::move(settings);
       }()) {}
@@ -99,7 +106,7 @@ std::shared_ptr<StrategyExtended> StrategyExtended::handle() {
 
 void StrategyExtended::wait_until_idle() {
   for (const detail::Mode& mode : detail::thread_context().modes) {
-    if (mode.strategy == this && (mode.replica || runs_in_flight_.load() > 0)) return;
+    if (mode.strategy == this && mode.replica) return;
   }
   for (int n = runs_in_flight_.load(); n > 0; n = runs_in_flight_.load()) runs_in_flight_.wait(n);
 }
@@ -131,16 +138,17 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   const auto keep = shared_from_this();
   Team& team = take_team();
   const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
-  const CallerState caller;
+  std::optional<detail::CallerState> caller;
+  if (layout().local() > 1) caller.emplace();
   detail::SharedInRun shared;
   const detail::CallerContext context(shared);
   auto in_replica = [&](int i) {
-    std::optional<CallerState::Guard> state;
-    if (i > 0) state.emplace(caller);
+    std::optional<detail::CallerState::Guard> state;
+    if (i > 0) state.emplace(*caller);
     std::optional<IntraOpThreads> threads;
     if (settings_.intra_op_threads > 0) threads.emplace(settings_.intra_op_threads);
     ReplicaContext& replica = *team.replicas[i];
-    replica.begin_run(team.crew, run);
+    const ReplicaContext::Running running(replica, team.crew, run);
     const detail::CallerContext::Guard inherited(context);
     const detail::ModeGuard mode(*this, &replica);
     const detail::ReplicaRandom random;
@@ -197,7 +205,7 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
   for (int i = 0; i < layout().local(); ++i) {
     const at::Tensor& component = value.values[value.kind == Reducible::PER_REPLICA ? i : 0];
     check_axes(component, axis);
-    sums.push_back(component.detach().sum(axis.axes(), false, component.scalar_type()));
+    sums.push_back(sum_along(component.detach(), axis));
     counts.push_back(at::full({}, count_along(component, axis), at::kLong));
   }
   const at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
@@ -230,9 +238,19 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
   if (values.empty()) {
     throw ValueError("extended.batch_reduce_to", "no values: expected at least one pair");
   }
+  options.validate();
+  const DeviceList& devices = layout().replica_devices();
+  if (variable_kind() == VariableKind::MIRRORED) check_one_algorithm(values);
+  warn_if_different(destinations);
+  std::vector<std::vector<at::Tensor>> components;
+  for (const Reducible& value : values) {
+    components.push_back(components_for_reduction(op, value, "extended.batch_reduce_to"));
+    // A value that is the same everywhere is its own mean.
+    components.back().resize(layout().local(), components.back()[0]);
+  }
   std::vector<Mirrored<at::Tensor>> results;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    results.push_back(reduce_leaf_to(op, values[i], destinations[i], options));
+  for (auto& each : cross_device_ops().batch_reduce(op, components, *devices)) {
+    results.emplace_back(std::move(each), devices);
   }
   return results;
 }

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "cohort/base/never.h"
 #include "cohort/distribute/merge_call.h"
 #include "cohort/distribute/strategy.h"
 
@@ -151,6 +152,11 @@ Mirrored<at::Tensor> StrategyExtended::broadcast_to(const T& tensor,
 
 // ReplicaContext.
 
+namespace detail {
+template <class F, class... Args>
+auto merge_call(ReplicaContext& replica, F& fn, const Args&... args);  // merge_call.h
+}  // namespace detail
+
 template <class F, class... Args>
 auto ReplicaContext::merge_call(F&& fn, const Args&... args) {
   return detail::merge_call(*this, fn, args...);
@@ -165,9 +171,11 @@ auto as_tensors(const Nest& value) {
       []<class L>(const L& leaf) {
         if constexpr (nest::Struct<L>) {
           return leaf;
-        } else {
-          static_assert(!nest::Distributed<L>,
+        } else if constexpr (nest::Distributed<L>) {
+          static_assert(kNever<L>,
                         "a PerReplica can't be reduced inside run(): take x.local() there");
+          return at::Tensor();
+        } else {
           return to_tensor(leaf);
         }
       },

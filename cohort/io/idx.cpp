@@ -25,7 +25,8 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
     if (!file_) {
-      throw NotFound("read_idx", cat(path, ": can't be opened; `apt-get install "
+      throw NotFound("read_idx", cat(path,
+                                     ": can't be opened; `apt-get install "
                                      "dataset-fashion-mnist` brings Fashion-MNIST"));
     }
   }
@@ -36,7 +37,8 @@ class Reader {
   /// Up to `bytes`; fewer at the end of the file.
   std::size_t read(void* target, std::size_t bytes) {
     const int got = gzread(file_, target, static_cast<unsigned>(bytes));
-    if (got < 0) fail("damaged gzip data");
+    int error = Z_OK;
+    if (got < 0) fail(gzerror(file_, &error));
     offset_ += got;
     return static_cast<std::size_t>(got);
   }

@@ -2,9 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
+
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/optim/sample_weight.h"
+#include "cohort/variables/variable_state.h"
 
 namespace cohort::metrics {
 namespace {
@@ -12,12 +16,14 @@ namespace {
 at::Tensor in_double(const at::Tensor& values) { return values.detach().to(at::kDouble); }
 
 /// Values times weights and the weights themselves, both summed.
-std::vector<at::Tensor> weighted(const at::Tensor& values, const at::Tensor& sample_weight) {
+std::vector<at::Tensor> weighted(const Metric& metric, const at::Tensor& values,
+                                 const at::Tensor& sample_weight) {
   const at::Tensor amounts = in_double(values);
   if (!sample_weight.defined()) {
     return {amounts.sum(), at::scalar_tensor(static_cast<double>(amounts.numel()), at::kDouble)};
   }
-  const at::Tensor weights = in_double(sample_weight).broadcast_to(amounts.sizes());
+  const at::Tensor weights =
+      in_shape_of(amounts, in_double(sample_weight), cat("metric ", metric.name(), ".update"));
   return {(amounts * weights).sum(), weights.sum()};
 }
 
@@ -41,6 +47,8 @@ void Metric::add(const std::vector<at::Tensor>& amounts) {
                      "called in cross-replica context: call it inside the function given to "
                      "strategy.run()");
   }
+  std::optional<MutexLock> lock;
+  if (states_[0].owner() == nullptr) lock.emplace(*mutex_);
   for (std::size_t i = 0; i < amounts.size(); ++i) {
     states_[i].assign_add(amounts[i], {.read_value = false});
   }
@@ -51,7 +59,8 @@ at::Tensor Metric::result() const {
   std::vector<at::Tensor> states;
   for (const Variable& state : states_) states.push_back(state.value());
   ReplicaContext* replica = replica_context_or_null();
-  if (replica && has_strategy()) states = replica->all_reduce(ReduceOp::SUM, states);
+  const bool is_local = states_[0].state()->on_read();
+  if (replica && has_strategy() && is_local) states = replica->all_reduce(ReduceOp::SUM, states);
   return compute(states).to(at::kFloat);
 }
 
@@ -60,11 +69,11 @@ void Metric::reset() {
 }
 
 void Sum::update(const at::Tensor& values, const at::Tensor& sample_weight) {
-  add({weighted(values, sample_weight)[0]});
+  add({weighted(*this, values, sample_weight)[0]});
 }
 
 void Mean::update(const at::Tensor& values, const at::Tensor& sample_weight) {
-  add(weighted(values, sample_weight));
+  add(weighted(*this, values, sample_weight));
 }
 
 at::Tensor Mean::compute(const std::vector<at::Tensor>& states) const { return ratio(states); }
@@ -73,12 +82,13 @@ void SparseCategoricalAccuracy::update(const at::Tensor& labels, const at::Tenso
                                        const at::Tensor& sample_weight) {
   if (predictions.dim() != labels.dim() + 1 ||
       predictions.sizes().slice(0, labels.dim()) != labels.sizes()) {
-    throw InvalidArgument(cat("metric ", name(), ".update"),
-                          cat("the shapes do not fit: expected labels [batch…] and predictions "
-                              "[batch…, classes], got ", collectives::describe(labels), " and ",
-                              collectives::describe(predictions)));
+    throw InvalidArgument(
+        cat("metric ", name(), ".update"),
+        cat("the shapes do not fit: expected labels [batch…] and predictions "
+            "[batch…, classes], got ",
+            collectives::describe(labels), " and ", collectives::describe(predictions)));
   }
-  add(weighted(predictions.argmax(-1).eq(labels), sample_weight));
+  add(weighted(*this, predictions.argmax(-1).eq(labels), sample_weight));
 }
 
 at::Tensor SparseCategoricalAccuracy::compute(const std::vector<at::Tensor>& states) const {

@@ -2,9 +2,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cohort/base/mutex.h"
 #include "cohort/variables/variable.h"
 
 namespace cohort::metrics {
@@ -20,8 +22,9 @@ namespace cohort::metrics {
 ///
 /// Each replica adds to a state of its own. The result is computed from the states summed over
 /// replicas, so it does not depend on how the examples were spread, and is the same everywhere;
-/// asked inside of `run`, it is a collective that every replica must call. Copies are the same
-/// metric.
+/// asked inside of `run`, it is a collective that every replica must call. One that was made
+/// outside of the scope has one state for all replicas, which add to it in the order they come.
+/// Copies are the same metric.
 class Metric {
  public:
   virtual ~Metric() = default;
@@ -49,6 +52,7 @@ class Metric {
  private:
   std::string name_;
   std::vector<Variable> states_;
+  std::shared_ptr<Mutex> mutex_ = std::make_shared<Mutex>();  // of states that all replicas share
 };
 
 /// The sum of all values, each times its weight.

@@ -59,6 +59,7 @@ GradientReducer::GradientReducer(StrategyExtended& strategy,
       members_(parameters_.size()),
       hooks_(std::make_shared<Hooks>(*this)),
       skipped_(names_.size(), 0),
+      shared_(strategy.layout().copies(), 0),
       named_unused_(names_.size(), 0),
       failures_seen_(strategy.failed_runs()) {
   make_buckets();
@@ -85,6 +86,27 @@ void GradientReducer::make_buckets() {
     bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
     bytes += static_cast<std::int64_t>(parameters_[0][p].nbytes());
   }
+  for (auto& bucket : buckets_) cut(*bucket);
+}
+
+/// Large parameters in chunks; small ones together in one piece.
+void GradientReducer::cut(Bucket& bucket) const {
+  std::int64_t room = 0;
+  for (const int p : bucket.parameters) {
+    const at::Tensor& sample = parameters_[0][p];
+    const std::int64_t size = static_cast<std::int64_t>(sample.element_size());
+    const std::int64_t chunk = collectives::kChunkBytes / size;
+    for (std::int64_t begin = 0; begin < sample.numel(); begin += chunk) {
+      const Range range{begin, std::min(begin + chunk, sample.numel())};
+      if (room <= 0) {
+        bucket.pieces.emplace_back();
+        room = collectives::kChunkBytes;
+      }
+      bucket.pieces.back().push_back({p, range});
+      room -= range.size() * size;
+    }
+    bucket.whole.push_back({{p, {0, sample.numel()}}});
+  }
 }
 
 /// The last sum reads one gradient for each node that the replicas of one device fold.
@@ -104,11 +126,16 @@ void GradientReducer::make_plan() {
   }
 }
 
+/// Parameters that are frozen now may be trained later.
 void GradientReducer::install_hooks() {
   for (int r = 0; r < replicas(); ++r) {
     for (int p = 0; p < static_cast<int>(names_.size()); ++p) {
-      if (!parameters_[r][p].requires_grad()) continue;
-      auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[r][p]);
+      const at::Tensor& parameter = parameters_[r][p];
+      if (!c10::isFloatingType(parameter.scalar_type()) && !parameter.is_complex()) continue;
+      const bool trainable = parameter.requires_grad();
+      parameter.set_requires_grad(true);  // only then there is an accumulator
+      auto accumulator = torch::autograd::impl::grad_accumulator(parameter);
+      parameter.set_requires_grad(trainable);
       accumulator->add_pre_hook(std::make_unique<Hooks::Before>(hooks_, r, p));
       accumulator->add_post_hook(std::make_unique<Hooks::After>(hooks_, r, p));
       hooks_->accumulators.push_back(std::move(accumulator));
@@ -121,9 +148,11 @@ void GradientReducer::start_round() {
     bucket->arrived.store(0, std::memory_order_relaxed);
     std::fill(bucket->node_size.begin(), bucket->node_size.end(), 0);
     std::fill(bucket->has_come.begin(), bucket->has_come.end(), 0);
-    bucket->reduced = false;
+    bucket->ready.store(false, std::memory_order_relaxed);
+    bucket->claimed.store(0, std::memory_order_relaxed);
   }
   std::fill(skipped_.begin(), skipped_.end(), 0);
+  std::fill(shared_.begin(), shared_.end(), 0);
   for (Member& member : members_) start_round(member);
 }
 
@@ -150,7 +179,8 @@ void GradientReducer::start_over_after_failure() {
 void GradientReducer::before_accumulation(int replica, int parameter) {
   const Member& member = members_[replica];
   at::Tensor& own = grad(replica, parameter);
-  if (member.aliased && !member.fresh[parameter] && own.defined()) own = own.clone();
+  const bool may_be_shared = member.summed && !member.fresh[parameter];
+  if (may_be_shared && own.defined() && own.use_count() > 1) own = own.clone();
 }
 
 void GradientReducer::gradient_is_ready(int replica, int parameter) {
@@ -170,14 +200,24 @@ void GradientReducer::gradient_is_ready(int replica, int parameter) {
   if (--member.missing[bucket_of_[parameter]] == 0) arrive(replica, bucket);
 }
 
-/// The last replica to have all gradients of a bucket adds them up, while the others go on with
-/// their backward passes. The last bucket waits for `synchronize`, where all can share the work.
+/// A bucket that all replicas have is for whoever has nothing better to do.
 void GradientReducer::arrive(int replica, Bucket& bucket) {
   fold(replica, bucket);
   const int arrived = bucket.arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrived < replicas() || &bucket == buckets_.back().get()) return;
-  for (const int p : bucket.parameters) sum_range(p, {0, parameters_[0][p].numel()});
-  bucket.reduced = true;
+  if (arrived < replicas() || !kernel_can_sum(bucket)) return;
+  bucket.ready.store(true, std::memory_order_release);
+}
+
+/// What a replica that is ahead of the others does with the time that it would wait for them.
+void GradientReducer::sum_ready_buckets() {
+  for (auto& bucket : buckets_) {
+    if (!bucket->ready.load(std::memory_order_acquire)) continue;
+    for (;;) {
+      const std::size_t piece = bucket->claimed.fetch_add(1, std::memory_order_relaxed);
+      if (piece >= bucket->pieces.size()) break;
+      sum_piece(bucket->pieces[piece]);
+    }
+  }
 }
 
 /// Folds what the replicas of one device, which run one at a time, have of the sum's tree.
@@ -232,6 +272,17 @@ bool GradientReducer::kernel_can_sum(int parameter) {
   return true;
 }
 
+bool GradientReducer::kernel_can_sum(const Bucket& bucket) {
+  return std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
+                     [this](int p) { return skipped_[p] || kernel_can_sum(p); });
+}
+
+void GradientReducer::sum_piece(const Piece& piece) {
+  for (const auto& [parameter, range] : piece) {
+    if (!skipped_[parameter]) sum_range(parameter, range);
+  }
+}
+
 void GradientReducer::sum_range(int parameter, Range range) {
   if (!kernel_can_sum(parameter)) return sum_slowly(parameter);
   constexpr int kMost = 64;
@@ -263,30 +314,32 @@ at::Tensor GradientReducer::sum_of_node(int parameter, Node node) {
   return collectives::reduce_tensors(ReduceOp::SUM, pair);
 }
 
-void GradientReducer::share_with_owner(int replica) {
-  const int owner = owner_of_[replica];
-  if (owner == replica) return;
-  for (std::size_t p = 0; p < names_.size(); ++p) {
-    grad(replica, static_cast<int>(p)) = grad(owner, static_cast<int>(p));
+/// The first replica of a device to come back from the meeting does this for all of them, since
+/// the owner, if it goes on first, may forget its gradients before the others have their turn.
+void GradientReducer::share_sums(int device) {
+  if (std::exchange(shared_[device], 1)) return;
+  for (int r = strategy_.layout().owner_of(device);
+       r < replicas() && strategy_.layout().copy_of(r) == device; ++r) {
+    members_[r].summed = true;
+    if (owner_of_[r] == r) continue;
+    for (int p = 0; p < static_cast<int>(names_.size()); ++p) grad(r, p) = grad(owner_of_[r], p);
   }
-  members_[replica].aliased = true;
 }
 
 void GradientReducer::zero_grad(int replica, bool set_to_none) {
   Member& member = members_[replica];
-  for (std::size_t p = 0; p < names_.size(); ++p) {
-    at::Tensor& own = grad(replica, static_cast<int>(p));
+  for (int p = 0; p < static_cast<int>(names_.size()); ++p) {
+    if (!member.counted[p]) member.fresh[p] = 0;
+    at::Tensor& own = grad(replica, p);
     if (!own.defined()) continue;
     if (set_to_none) {
       own = at::Tensor();
-    } else if (member.aliased || own.is_sparse()) {
-      own = at::zeros_like(parameters_[replica][p]);
     } else {
-      own = own.detach();
+      own = own.use_count() > 1 ? own.clone() : own.detach();
       own.zero_();
     }
   }
-  member.aliased = false;
+  member.summed = false;
 }
 
 // The meeting.
@@ -305,56 +358,28 @@ class GradientReducer::Sync : public collectives::Contribution {
   std::int64_t plan(std::span<Contribution* const>) override {
     try {
       for (auto& bucket : reducer_.buckets_) {
-        if (!bucket->reduced) reducer_.complete_gradients(*bucket);
+        if (!bucket->ready) reducer_.complete_gradients(*bucket);
+        add_pieces(*bucket);
       }
     } catch (...) {
       reducer_.start_round();
       throw;
     }
-    for (auto& bucket : reducer_.buckets_) {
-      if (!bucket->reduced) add_pieces(*bucket);
-    }
     reducer_.start_round();
     return static_cast<std::int64_t>(pieces_.size());
   }
 
-  void work(std::int64_t piece) override {
-    for (const auto& [parameter, range] : pieces_[piece]) reducer_.sum_range(parameter, range);
-  }
+  void work(std::int64_t piece) override { reducer_.sum_piece(*pieces_[piece]); }
 
  private:
-  struct Part {
-    int parameter;
-    Range range;
-  };
-
-  /// Parameters in chunks; small ones together in one piece.
   void add_pieces(const Bucket& bucket) {
-    for (const int p : bucket.parameters) {
-      const at::Tensor& sample = reducer_.grad(reducer_.sum_replicas_[0], p);
-      if (reducer_.skipped_[p]) continue;
-      const std::int64_t size = static_cast<std::int64_t>(sample.element_size());
-      const bool whole = !reducer_.kernel_can_sum(p);
-      const std::int64_t total = whole ? 1 : sample.numel();
-      const std::int64_t chunk = whole ? 1 : collectives::kChunkBytes / size;
-      for (std::int64_t begin = 0; begin < total; begin += chunk) {
-        add_part({p, {begin, std::min(begin + chunk, total)}}, size);
-      }
-    }
-  }
-
-  void add_part(Part part, std::int64_t element_size) {
-    if (pieces_.empty() || bytes_ >= collectives::kChunkBytes) {
-      pieces_.emplace_back();
-      bytes_ = 0;
-    }
-    pieces_.back().push_back(part);
-    bytes_ += part.range.size() * element_size;
+    const bool in_chunks = bucket.ready || reducer_.kernel_can_sum(bucket);
+    const std::vector<Piece>& pieces = in_chunks ? bucket.pieces : bucket.whole;
+    for (std::size_t i = bucket.claimed; i < pieces.size(); ++i) pieces_.push_back(&pieces[i]);
   }
 
   GradientReducer& reducer_;
-  std::vector<std::vector<Part>> pieces_;
-  std::int64_t bytes_ = 0;
+  std::vector<const Piece*> pieces_;
 };
 
 /// Gives every replica a gradient of each parameter that any has one of, and folds what did not
@@ -362,12 +387,12 @@ class GradientReducer::Sync : public collectives::Contribution {
 void GradientReducer::complete_gradients(Bucket& bucket) {
   for (const int p : bucket.parameters) {
     int with = -1, without = -1;
-    for (int r = 0; r < replicas(); ++r) (members_[r].fresh[p] ? with : without) = r;
+    for (int r = 0; r < replicas(); ++r) (has_gradient(r, p) ? with : without) = r;
     skipped_[p] = with < 0;
     if (with < 0) report_unused(p);
     if (with < 0 || without < 0) continue;
     for (int r = 0; r < replicas(); ++r) {
-      if (members_[r].fresh[p] || (grad(r, p).defined() && !members_[r].aliased)) continue;
+      if (has_gradient(r, p)) continue;
       if (!options_.allow_unused) {
         const int first = strategy_.layout().first();
         throw ValueError("optimizer.step",
@@ -376,12 +401,29 @@ void GradientReducer::complete_gradients(Bucket& bucket) {
                              ": use it in the loss on every replica, or set .allow_unused = true "
                              "to count zeros"));
       }
-      grad(r, p) = at::zeros_like(parameters_[r][p]);
+      grad(r, p) = zeros_for(r, p);
     }
   }
   for (int r = 0; r < replicas(); ++r) {
     if (!bucket.has_come[r]) fold(r, bucket);
   }
+}
+
+/// Also one that the program has put there by itself.
+bool GradientReducer::has_gradient(int replica, int parameter) {
+  const Member& member = members_[replica];
+  return member.fresh[parameter] || (!member.summed && grad(replica, parameter).defined());
+}
+
+/// Sparse where the other replicas' gradients are.
+at::Tensor GradientReducer::zeros_for(int replica, int parameter) {
+  const at::Tensor& own = parameters_[replica][parameter];
+  for (int r = 0; r < replicas(); ++r) {
+    const at::Tensor& other = grad(r, parameter);
+    const bool is_sparse = has_gradient(r, parameter) && other.defined() && other.is_sparse();
+    if (is_sparse) return other.clone().zero_().to(own.device());
+  }
+  return at::zeros_like(own);
 }
 
 void GradientReducer::report_unused(int parameter) {
@@ -399,9 +441,10 @@ void GradientReducer::synchronize(ReplicaContext& replica) {
     return;
   }
   start_over_after_failure();
+  sum_ready_buckets();
   Sync sync(*this);
   detail::attend_meeting(replica, sync);
-  share_with_owner(replica.local_id());
+  share_sums(strategy_.layout().copy_of(replica.local_id()));
 }
 
 }  // namespace cohort

@@ -20,8 +20,9 @@ namespace cohort {
 /// Sums the gradients of all replicas, in buckets, while backward runs.
 ///
 /// A hook notes each gradient when autograd has made it. When the last replica has all gradients
-/// of a bucket, its thread adds them up where they lie: in tree order over the replica ids, in
-/// place, so that the first replica of each copy (the owner) holds the sum. Where several replicas
+/// of a bucket, they are added up where they lie: in tree order over the replica ids, in place, so
+/// that the first replica of each copy (the owner) holds the sum. Replicas that are ahead do it,
+/// in the time that they would wait for the others' backward passes. Where several replicas
 /// share a device, a replica's gradients are folded into the partial sums of the tree as soon as
 /// they are ready and their memory is freed, so that memory grows with the tree's depth.
 ///
@@ -49,11 +50,18 @@ class GradientReducer {
   /// Forgets a replica's gradients: undefined, or zeros.
   void zero_grad(int replica, bool set_to_none);
 
+  /// Forgets which gradients have come. Outside of replicas.
+  void start_over() { start_round(); }
+
+  /// Another optimizer has taken over the parameters: backward calls this one no more.
+  void retire() { hooks_.reset(); }
+  bool is_retired() const { return !hooks_; }
+
   const std::vector<at::Tensor>& parameters(int replica) const { return parameters_[replica]; }
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  class Sync;   // what a replica brings to the meeting of `synchronize`
+  class Sync;    // what a replica brings to the meeting of `synchronize`
   struct Hooks;  // what autograd calls; refers back weakly
 
   struct Bucket {
@@ -63,12 +71,13 @@ class GradientReducer {
     std::vector<std::uint8_t> has_come;  // of each replica
     bool reduced = false;
   };
-  struct Member {  // touched by its replica's thread, or while all replicas wait in a meeting
-    std::vector<int> missing;            // of each bucket: gradients that have not come yet
-    std::vector<std::uint8_t> fresh;     // of each parameter: has a gradient since the last step
-    std::vector<std::uint8_t> counted;   // of each parameter: taken off `missing`
+  /// Touched by its replica's thread, or while the replica waits: for a meeting, or for its turn.
+  struct Member {
+    std::vector<int> missing;           // of each bucket: gradients that have not come yet
+    std::vector<std::uint8_t> fresh;    // of each parameter: has a gradient since the last step
+    std::vector<std::uint8_t> counted;  // of each parameter: taken off `missing`
     bool syncing = true;
-    bool aliased = false;  // its gradients are its owner's tensors
+    bool summed = false;  // its gradients are the sums of the last step: its owner's tensors
   };
 
   void make_buckets();
@@ -87,8 +96,10 @@ class GradientReducer {
   at::Tensor sum_of_node(int parameter, collectives::Node node);
   bool kernel_can_sum(int parameter);
   void complete_gradients(Bucket& bucket);
+  bool has_gradient(int replica, int parameter);
+  at::Tensor zeros_for(int replica, int parameter);
   void report_unused(int parameter);
-  void share_with_owner(int replica);
+  void share_sums(int device);
 
   int replicas() const { return static_cast<int>(parameters_.size()); }
   at::Tensor& grad(int replica, int parameter) {
@@ -100,16 +111,17 @@ class GradientReducer {
   const std::vector<std::string> names_;
   const std::vector<int> owner_of_;
   const OptimizerOptions options_;
-  std::vector<int> owners_;                       // each once
-  std::vector<collectives::Node> nodes_;          // what the replicas of each device fold
-  std::vector<int> sum_replicas_;                 // whose gradients the last sum reads: nodes' lo…
-  std::unique_ptr<collectives::SumPlan> sum_;     // …and how it adds them
+  std::vector<int> owners_;                    // each once
+  std::vector<collectives::Node> nodes_;       // what the replicas of each device fold
+  std::vector<int> sum_replicas_;              // whose gradients the last sum reads: nodes' lo…
+  std::unique_ptr<collectives::SumPlan> sum_;  // …and how it adds them
   const collectives::SumPlan pair_{2};
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
   std::vector<int> bucket_of_;
   std::vector<Member> members_;
   std::shared_ptr<Hooks> hooks_;
   std::vector<std::uint8_t> skipped_;  // of each parameter: no replica has a fresh gradient
+  std::vector<std::uint8_t> shared_;   // of each device: its replicas see the sums
   std::vector<std::uint8_t> named_unused_;
 
   Mutex failure_mutex_;

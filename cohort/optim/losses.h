@@ -14,7 +14,8 @@ namespace cohort {
 ///
 /// Without a global batch size it is the number of local examples times the number of replicas,
 /// which needs a replica to be in: RuntimeError in cross-replica context. Throws ValueError for a
-/// loss without a batch dimension, InvalidArgument for a negative batch size. 0 gives 0, not NaN.
+/// loss without a batch dimension, InvalidArgument for a negative batch size or weights that do not
+/// fit. A batch size of 0 gives 0, not NaN.
 at::Tensor average_loss(const at::Tensor& per_example_loss,
                         std::optional<std::int64_t> global_batch_size = std::nullopt,
                         const at::Tensor& sample_weight = {});

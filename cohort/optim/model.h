@@ -8,30 +8,41 @@
 #include <type_traits>
 #include <utility>
 
+#include "cohort/base/error.h"
+#include "cohort/optim/module_file.h"
 #include "cohort/optim/replicated_module.h"
 
 namespace cohort {
 namespace detail {
 
-/// The class behind `Net` of TORCH_MODULE(Net), or the module's class itself.
+/// `Net` of TORCH_MODULE(Net), and the like.
+template <class T>
+concept ModuleHolder = requires { typename T::ContainedType; };
+
+/// The class behind a holder, or the module's class itself.
 template <class M>
 struct ModuleClass {
   using type = M;
+  using pointer = std::shared_ptr<M>;
 };
-template <class M>
-  requires requires { typename M::Impl; }
+template <ModuleHolder M>
 struct ModuleClass<M> {
-  using type = typename M::Impl;
+  using type = typename M::ContainedType;
+  using pointer = M;
 };
 
-template <class M>
-std::shared_ptr<typename ModuleClass<M>::type> module_pointer(const M& module) {
+template <ModuleHolder M>
+std::shared_ptr<typename M::ContainedType> module_pointer(const M& module) {
   return module.ptr();
 }
 template <class M>
 std::shared_ptr<M> module_pointer(const std::shared_ptr<M>& module) {
   return module;
 }
+
+/// A function that gives a holder or a shared pointer. (A holder can be called too: not asked.)
+template <class F>
+concept ModuleFactory = !ModuleHolder<F> && requires(F make) { module_pointer(make()); };
 
 /// A channels-last copy of a four-dimensional tensor; everything else as it is.
 template <class T>
@@ -59,6 +70,7 @@ template <class M>
 class Model {
  public:
   using Module = typename detail::ModuleClass<M>::type;
+  using Existing = typename detail::ModuleClass<M>::pointer;  // the holder, or a shared pointer
 
   /// Constructs the module of each replica from the same arguments.
   template <class... Args>
@@ -67,23 +79,26 @@ class Model {
   template <class... Args>
     requires std::constructible_from<Module, const Args&...>
   explicit Model(const ModelOptions& options, const Args&... args)
-      : Model(Built(), [&] { return std::make_shared<Module>(args...); }, options) {}
+      : Model(
+            Built(), [&] { return std::make_shared<Module>(args...); }, options) {}
 
   /// From a factory, called once for each replica, that gives the holder or a shared pointer.
-  template <class Factory>
-    requires requires(Factory make) { detail::module_pointer(make()); }
+  template <detail::ModuleFactory Factory>
   explicit Model(Factory make, const ModelOptions& options = {})
-      : Model(Built(), [&] { return detail::module_pointer(make()); }, options) {}
+      : Model(
+            Built(), [&] { return detail::module_pointer(make()); }, options) {}
 
   /// From a module that exists, which becomes replica 0's. The others are cloned, or constructed
   /// without arguments where the module can't be cloned; else give a factory for them.
-  explicit Model(const M& existing, const ModelOptions& options = {})
-      : Model(detail::module_pointer(existing), [&] { return another(existing); }, options) {}
-  template <class Factory>
-    requires requires(Factory make) { detail::module_pointer(make()); }
-  Model(const M& existing, Factory make, const ModelOptions& options = {})
-      : Model(detail::module_pointer(existing), [&] { return detail::module_pointer(make()); },
-              options) {}
+  explicit Model(const Existing& existing, const ModelOptions& options = {})
+      : Model(
+            Built(), detail::module_pointer(existing), [&] { return another(existing); }, options) {
+  }
+  template <detail::ModuleFactory Factory>
+  Model(const Existing& existing, Factory make, const ModelOptions& options = {})
+      : Model(
+            Built(), detail::module_pointer(existing),
+            [&] { return detail::module_pointer(make()); }, options) {}
 
   /// The forward pass of the current replica's module.
   template <class... Args>
@@ -96,7 +111,8 @@ class Model {
   /// The current replica's module, for its other methods, until the end of the statement.
   class Access {
    public:
-    explicit Access(const ReplicatedModule& model) : module_(static_cast<Module&>(model.current())) {
+    explicit Access(const ReplicatedModule& model)
+        : module_(dynamic_cast<Module&>(model.current())) {
       const ReplicaContext* replica = replica_context_or_null();
       if (!replica || &replica->extended() != &model.strategy()) buffers_.emplace(model);
     }
@@ -126,19 +142,36 @@ class Model {
   StateDict state_dict() const { return shared_->state_dict(); }
   void load_state_dict(const StateDict& state) { shared_->load_state_dict(state); }
 
+  /// Writes them to a file, in LibTorch's own format: `torch::load(module, path)` reads it too.
+  /// Throws NotFound when it can't be written.
+  void save(const std::string& path) const { save_module(*shared_, path); }
+
+  /// Sets all of them, on all replicas, from such a file; any strategy, and any number of replicas,
+  /// may have written it. Throws NotFound or InvalidArgument when it can't be read, and ValueError
+  /// for tensors that do not fit, before anything is changed.
+  void load(const std::string& path) {
+    try {
+      load_state_dict(read_module_file(path));
+    } catch (ValueError& error) {
+      error.add_note(cat("in ", path));
+      throw;
+    }
+  }
+
   // For the layers above.
   const std::shared_ptr<ReplicatedModule>& shared() const { return shared_; }
+  operator std::shared_ptr<ReplicatedModule>() const { return shared_; }
 
  private:
   struct Built {};
 
   template <class Make>
-  Model(Built, Make&& make, const ModelOptions& options) : Model(make(), make, options) {}
+  Model(Built, Make&& make, const ModelOptions& options) : Model(Built(), make(), make, options) {}
   template <class Make>
-  Model(std::shared_ptr<Module> first, Make&& make, const ModelOptions& options)
+  Model(Built, std::shared_ptr<Module> first, Make&& make, const ModelOptions& options)
       : shared_(std::make_shared<ReplicatedModule>(std::move(first), make, options)) {}
 
-  static std::shared_ptr<torch::nn::Module> another(const M& existing) {
+  static std::shared_ptr<torch::nn::Module> another(const Existing& existing) {
     using Cloneable = torch::nn::Cloneable<Module>;
     if constexpr (std::derived_from<Module, Cloneable>) {
       return detail::module_pointer(existing)->clone();

@@ -49,7 +49,7 @@ void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& a
   }
   const int copy = model_.copy_of(id);
   start_over_after_failure(id, copy);
-  if (done_[copy] == ++calls_[id]) return;
+  if (done_[copy] >= ++calls_[id]) return;
   done_[copy] = calls_[id];
   action(copy);
 }

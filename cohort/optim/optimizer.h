@@ -26,7 +26,8 @@ struct ParameterGroup {
 ///     optimizer.step();
 ///
 /// `step` sums gradients over all replicas, so the loss must be divided by the global batch
-/// (`average_loss` does). A parameter that no replica's loss used is skipped, as in LibTorch.
+/// (`average_loss` does). A parameter that no replica's loss used is skipped, as in LibTorch. A
+/// model has one optimizer at a time: making another one ends the first.
 template <class O>
 class Optimizer {
  public:
@@ -35,7 +36,8 @@ class Optimizer {
   Optimizer(const Model<M>& model, const Options& options, const OptimizerOptions& more = {})
       : Optimizer({model.shared()}, options, std::vector<ParameterGroup<Options>>{}, more) {}
 
-  /// Of several models; parameters of the second are named "1.…" in groups and errors.
+  /// Of several models, `optimizer({encoder, decoder}, options)`; parameters of the second are
+  /// named "1.…" in groups and errors.
   template <class Options>
   Optimizer(std::vector<std::shared_ptr<ReplicatedModule>> models, const Options& options,
             const OptimizerOptions& more = {})

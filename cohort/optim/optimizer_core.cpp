@@ -2,66 +2,67 @@
 
 #include <ATen/ATen.h>
 
-#include <cstring>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/distribute/differentiable_collectives.h"
+#include "cohort/optim/same_bits.h"
 
 namespace cohort {
 namespace {
 
-/// The parameters of one replica in all models, or their names, with the model's number in front
-/// when there are several.
-std::vector<at::Tensor> parameters_of(
-    const std::vector<std::shared_ptr<ReplicatedModule>>& models, int replica) {
-  std::vector<at::Tensor> all;
-  for (const auto& model : models) {
-    for (auto& parameter : model->replica(replica)->parameters()) all.push_back(parameter);
-  }
-  return all;
-}
+using Models = std::vector<std::shared_ptr<ReplicatedModule>>;
 
-std::vector<std::string> names_of(const std::vector<std::shared_ptr<ReplicatedModule>>& models) {
-  std::vector<std::string> all;
+struct NamedParameters {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+};
+
+/// Those of one replica in all models, with the model's number in front when there are several. A
+/// tensor that modules share counts once, by its first name.
+NamedParameters parameters_of(const Models& models, int replica) {
+  NamedParameters all;
+  std::set<const void*> seen;
   for (std::size_t m = 0; m < models.size(); ++m) {
     const std::string prefix = models.size() > 1 ? cat(m, '.') : "";
-    for (const auto& entry : models[m]->replica(0)->named_parameters()) {
-      all.push_back(prefix + entry.key());
+    for (const auto& entry : models[m]->replica(replica)->named_parameters()) {
+      if (!seen.insert(entry.value().unsafeGetTensorImpl()).second) continue;
+      all.tensors.push_back(entry.value());
+      all.names.push_back(prefix + entry.key());
     }
   }
   return all;
 }
 
-std::vector<std::shared_ptr<ReplicatedModule>> checked(
-    std::vector<std::shared_ptr<ReplicatedModule>> models) {
+Models checked(Models models) {
   if (models.empty()) throw ValueError("Optimizer", "no model: give at least one");
   for (const auto& model : models) {
     if (&model->strategy() == &models[0]->strategy()) continue;
     throw ValueError("Optimizer", cat("the models belong to different strategies, ",
                                       models[0]->strategy().name(), " and ",
-                                      model->strategy().name(),
-                                      ": make them in the same scope"));
+                                      model->strategy().name(), ": make them in the same scope"));
   }
   return models;
 }
 
-std::unique_ptr<GradientReducer> make_reducer(
-    const std::vector<std::shared_ptr<ReplicatedModule>>& models, const OptimizerOptions& options) {
+std::shared_ptr<GradientReducer> make_reducer(const Models& models,
+                                              const OptimizerOptions& options) {
+  const NamedParameters first = parameters_of(models, 0);
+  if (first.tensors.empty()) throw ValueError("Optimizer", "the model has no parameters");
   std::vector<std::vector<at::Tensor>> parameters;
   std::vector<int> owners;
   for (int r = 0; r < models[0]->replicas(); ++r) {
-    parameters.push_back(parameters_of(models, r));
+    NamedParameters own = parameters_of(models, r);
+    if (own.names != first.names) {
+      throw ValueError("Optimizer", cat("replica ", r,
+                                        " shares other parameters between its "
+                                        "modules than replica 0: make the same module for each"));
+    }
+    parameters.push_back(std::move(own.tensors));
     owners.push_back(models[0]->owner_of(models[0]->copy_of(r)));
   }
-  if (parameters[0].empty()) throw ValueError("Optimizer", "the model has no parameters");
-  return std::make_unique<GradientReducer>(models[0]->strategy(), std::move(parameters),
-                                           names_of(models), std::move(owners), options);
-}
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor left = a.detach().cpu().contiguous(), right = b.detach().cpu().contiguous();
-  return left.nbytes() == right.nbytes() &&
-         std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
+  return std::make_shared<GradientReducer>(models[0]->strategy(), std::move(parameters),
+                                           first.names, std::move(owners), options);
 }
 
 /// Compares all copies while every replica waits.
@@ -102,24 +103,39 @@ OptimizerCore::OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> mode
   for (int c = 0; c < models_[0]->copies(); ++c) {
     copies_.push_back(make(reducer_->parameters(models_[0]->owner_of(c)), reducer_->names()));
   }
+  for (const auto& model : models_) {
+    model->hand_to_optimizer([mine = std::weak_ptr(reducer_)] {
+      if (const auto reducer = mine.lock()) reducer->retire();
+    });
+  }
 }
 
 /// Null outside of everything.
 ReplicaContext* OptimizerCore::calling_replica(const char* where) const {
   ReplicaContext* replica = replica_context_or_null();
   if (!replica) {
-    throw RuntimeError(where, "cannot be called in cross-replica context: call it inside the "
-                              "function given to strategy.run()");
+    throw RuntimeError(where,
+                       "cannot be called in cross-replica context: call it inside the "
+                       "function given to strategy.run()");
   }
   if (&replica->extended() == &strategy()) return replica;
   if (!has_strategy()) return nullptr;
-  throw RuntimeError(where, cat("Mixing different tf.distribute.Strategy objects: the model "
-                                "belongs to a ", strategy().name(), ", the calling replica to a ",
-                                replica->extended().name()));
+  throw RuntimeError(
+      where, cat("Mixing different tf.distribute.Strategy objects: the model "
+                 "belongs to a ",
+                 strategy().name(), ", the calling replica to a ", replica->extended().name()));
+}
+
+ReplicaContext* OptimizerCore::stepping_replica() const {
+  ReplicaContext* replica = calling_replica("optimizer.step");
+  if (!reducer_->is_retired()) return replica;
+  throw RuntimeError("optimizer.step",
+                     "another optimizer was made for the same model since: step "
+                     "that one, or give one optimizer all models");
 }
 
 void OptimizerCore::step() {
-  ReplicaContext* replica = calling_replica("optimizer.step");
+  ReplicaContext* replica = stepping_replica();
   if (!replica) return step_everywhere();
   reducer_->synchronize(*replica);
   once_.run(*replica, [this](int copy) { step_copy(copy); });
@@ -131,24 +147,69 @@ void OptimizerCore::step_copy(int copy) {
   copies_[copy]->step();
 }
 
+namespace {
+
+std::vector<at::Tensor> copies_of_grads(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> grads;
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& grad = parameter.grad();
+    grads.push_back(grad.defined() ? grad.clone() : grad);
+  }
+  return grads;
+}
+
+void set_grads(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& grads) {
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const bool has_one = grads[p].defined();
+    parameters[p].mutable_grad() =
+        has_one ? grads[p].to(parameters[p].device(), false, /*copy=*/true) : at::Tensor();
+  }
+}
+
+}  // namespace
+
 /// Outside of replicas there is one gradient, replica 0's: every copy gets it.
 void OptimizerCore::step_everywhere() {
-  const auto& first = reducer_->parameters(0);
+  std::vector<at::Tensor> grads;
+  if (copies() > 1) grads = copies_of_grads(reducer_->parameters(0));
   for (int c = 0; c < copies(); ++c) {
-    const auto& own = reducer_->parameters(models_[0]->owner_of(c));
-    for (std::size_t p = 0; c > 0 && p < own.size(); ++p) {
-      const at::Tensor& grad = first[p].grad();
-      own[p].mutable_grad() =
-          grad.defined() ? grad.to(own[p].device(), false, /*copy=*/true) : at::Tensor();
-    }
+    if (c > 0) set_grads(reducer_->parameters(models_[0]->owner_of(c)), grads);
+    step_copy(c);
   }
-  for (int c = 0; c < copies(); ++c) step_copy(c);
+  reducer_->start_over();
+}
+
+/// The first copy's optimizer evaluates the closure; those of the other copies are shown the same
+/// losses and gradients, in the same order.
+at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
+  struct Evaluation {
+    at::Tensor loss;
+    std::vector<at::Tensor> grads;
+  };
+  std::vector<Evaluation> evaluations;
+  const at::Tensor first = copies_[0]->step([&] {
+    const at::Tensor loss = closure().detach();
+    reducer_->start_over();
+    clip_gradients(0);
+    if (copies() > 1) evaluations.push_back({loss, copies_of_grads(reducer_->parameters(0))});
+    return loss;
+  });
+  for (int c = 1; c < copies(); ++c) {
+    auto next = evaluations.begin();
+    copies_[c]->step([&] {
+      set_grads(reducer_->parameters(models_[0]->owner_of(c)), next->grads);
+      return (next++)->loss;
+    });
+  }
+  return first;
 }
 
 at::Tensor OptimizerCore::evaluate(ReplicaContext& replica, const Closure& closure) {
   const c10::AutoGradMode grad(true);
   const at::Tensor loss = closure().detach();
   reducer_->synchronize(replica);
+  const int copy = models_[0]->copy_of(replica.local_id());
+  if (models_[0]->owner_of(copy) == replica.local_id()) clip_gradients(copy);
   return detail::all_reduce(replica, ReduceOp::SUM, {loss})[0];
 }
 
@@ -156,8 +217,8 @@ at::Tensor OptimizerCore::evaluate(ReplicaContext& replica, const Closure& closu
 /// likes: as often on every copy, since all see the same numbers. Before each evaluation, and after
 /// the last, it tells the copy's other replicas whether there is one more.
 at::Tensor OptimizerCore::step(const Closure& closure) {
-  ReplicaContext* replica = calling_replica("optimizer.step");
-  if (!replica || models_[0]->replicas() == 1) return copies_[0]->step(closure);
+  ReplicaContext* replica = stepping_replica();
+  if (!replica) return step_everywhere(closure);
   const auto one_more = [&](std::int64_t mine) {
     const at::Tensor flag = at::scalar_tensor(mine, at::kLong);
     return detail::all_reduce(*replica, ReduceOp::SUM, {flag})[0].item<std::int64_t>() > 0;
@@ -176,6 +237,7 @@ at::Tensor OptimizerCore::step(const Closure& closure) {
       if (!loss.defined()) loss = next;
     }
   }
+  check_drift(*replica);
   return loss;
 }
 
@@ -185,6 +247,7 @@ void OptimizerCore::zero_grad(bool set_to_none) {
     return reducer_->zero_grad(replica->local_id(), set_to_none);
   }
   for (int r = 0; r < models_[0]->replicas(); ++r) reducer_->zero_grad(r, set_to_none);
+  reducer_->start_over();
 }
 
 void OptimizerCore::set_syncing(bool on) {

@@ -28,11 +28,13 @@ class OptimizerCore {
                 const OptimizerOptions& options);
 
   /// In a replica: sums the gradients, then updates the replica's copy. Outside of everything:
-  /// applies replica 0's gradients to all copies. Throws RuntimeError in cross-replica context.
+  /// applies replica 0's gradients to all copies. Throws RuntimeError in cross-replica context, and
+  /// when another optimizer was made for a model since.
   void step();
 
   /// For optimizers that evaluate the loss several times. The closure computes the replica's share
   /// of the loss and its gradients; they are summed over replicas. Returns the first loss's sum.
+  /// Outside of everything the closure computes the whole loss.
   at::Tensor step(const Closure& closure);
 
   /// Of the calling replica; outside of replicas, of all.
@@ -53,8 +55,10 @@ class OptimizerCore {
 
  private:
   ReplicaContext* calling_replica(const char* where) const;
+  ReplicaContext* stepping_replica() const;
   void step_copy(int copy);
   void step_everywhere();
+  at::Tensor step_everywhere(const Closure& closure);
   at::Tensor evaluate(ReplicaContext& replica, const Closure& closure);
   void clip_gradients(int copy);
   void check_drift(ReplicaContext& replica);
@@ -62,7 +66,7 @@ class OptimizerCore {
   std::vector<std::shared_ptr<ReplicatedModule>> models_;
   const OptimizerOptions options_;
   std::vector<std::unique_ptr<torch::optim::Optimizer>> copies_;
-  std::unique_ptr<GradientReducer> reducer_;
+  std::shared_ptr<GradientReducer> reducer_;
   OncePerCopy once_;
   std::vector<std::uint64_t> steps_;  // of each replica
 };

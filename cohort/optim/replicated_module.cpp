@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/optim/same_bits.h"
 
 namespace cohort {
 namespace {
@@ -13,7 +16,8 @@ namespace {
 class UnusedRandomNumbers {
  public:
   UnusedRandomNumbers()
-      : generator_(at::globalContext().defaultGenerator(at::kCPU)), state_(generator_.get_state()) {}
+      : generator_(at::globalContext().defaultGenerator(at::kCPU)),
+        state_(generator_.get_state()) {}
   ~UnusedRandomNumbers() { generator_.set_state(state_); }
   UnusedRandomNumbers(const UnusedRandomNumbers&) = delete;
   UnusedRandomNumbers& operator=(const UnusedRandomNumbers&) = delete;
@@ -23,24 +27,32 @@ class UnusedRandomNumbers {
   at::Tensor state_;
 };
 
+/// Further replicas need tensors of their own, which fit to those of the first.
 template <class Dict>
-void check_same_names(const Dict& first, const Dict& other) {
+void check_fits(const Dict& first, const Dict& other) {
   bool same = first.size() == other.size();
   for (std::size_t i = 0; same && i < first.size(); ++i) {
-    same = first[i].key() == other[i].key() &&
-           first[i].value().sizes() == other[i].value().sizes();
+    same = first[i].key() == other[i].key() && first[i].value().sizes() == other[i].value().sizes();
+  }
+  for (std::size_t i = 0; same && i < first.size(); ++i) {
+    if (!first[i].value().is_same(other[i].value())) continue;
+    throw ValueError("Model", cat("all replicas would share ", first[i].key(),
+                                  ", which was made once: give a factory that makes a new module, "
+                                  "with new modules inside, on each call"));
   }
   if (same) return;
   throw ValueError("Model", cat("the factory gave a module with other parameters or buffers than "
-                                "the first one: expected ", first.size(), " tensors of the same "
+                                "the first one: expected ",
+                                first.size(),
+                                " tensors of the same "
                                 "names and shapes; make the same module on each call"));
 }
 
 void check_entry(const StateDict& state, const std::string& name, const at::Tensor& own) {
   const auto entry = state.find(name);
-  if (entry == state.end()) {
-    throw ValueError("Model.load_state_dict", cat("\"", name, "\" is missing: expected ",
-                                                  collectives::describe(own)));
+  if (entry == state.end() || !entry->second.defined()) {
+    throw ValueError("Model.load_state_dict",
+                     cat("\"", name, "\" is missing: expected ", collectives::describe(own)));
   }
   if (entry->second.sizes() == own.sizes()) return;
   throw ValueError("Model.load_state_dict",
@@ -66,8 +78,8 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, con
   const UnusedRandomNumbers unused;
   for (int r = 1; r < layout.local(); ++r) {
     replicas_.push_back(make());
-    check_same_names(replicas_[0]->named_parameters(), replicas_[r]->named_parameters());
-    check_same_names(replicas_[0]->named_buffers(), replicas_[r]->named_buffers());
+    check_fits(replicas_[0]->named_parameters(), replicas_[r]->named_parameters());
+    check_fits(replicas_[0]->named_buffers(), replicas_[r]->named_buffers());
     replicas_[r]->train(replicas_[0]->is_training());
     share_parameters(r);
     copy_buffers(r);
@@ -114,11 +126,15 @@ void ReplicatedModule::copy_buffers(int replica) {
 at::Tensor ReplicatedModule::aggregated_buffer(const std::string& name) const {
   std::vector<at::Tensor> values;
   for (const auto& replica : replicas_) values.push_back(replica->named_buffers()[name].detach());
-  const bool averaged = values.size() > 1 && values[0].is_floating_point();
+  const bool averaged = values[0].is_floating_point() &&
+                        !std::all_of(values.begin(), values.end(), [&](const at::Tensor& value) {
+                          return same_bits(value, values[0]);
+                        });
   return averaged ? collectives::reduce_tensors(ReduceOp::MEAN, values) : values[0].clone();
 }
 
 StateDict ReplicatedModule::state_dict() const {
+  require_outside_of_replicas("Model.state_dict");
   StateDict state;
   for (const auto& entry : replicas_[0]->named_parameters()) {
     state[entry.key()] = entry.value().detach().clone();
@@ -129,7 +145,16 @@ StateDict ReplicatedModule::state_dict() const {
   return state;
 }
 
+void ReplicatedModule::require_outside_of_replicas(const char* where) const {
+  const ReplicaContext* replica = replica_context_or_null();
+  if (!replica || &replica->extended() != strategy_.get() || !replica->in_run()) return;
+  throw RuntimeError(where,
+                     "called inside strategy.run(), but it concerns all replicas at once: "
+                     "call it outside");
+}
+
 void ReplicatedModule::load_state_dict(const StateDict& state) {
+  require_outside_of_replicas("Model.load_state_dict");
   const at::NoGradGuard no_grad;
   const auto own = state_dict();
   for (const auto& [name, tensor] : own) check_entry(state, name, tensor);
@@ -156,6 +181,7 @@ void ReplicatedModule::train(bool on) {
 }
 
 void ReplicatedModule::set_trainable(const std::string& prefix, bool trainable) {
+  require_outside_of_replicas(trainable ? "Model.unfreeze" : "Model.freeze");
   bool any = false;
   for (const auto& replica : replicas_) {
     for (auto& entry : replica->named_parameters()) {
@@ -167,6 +193,11 @@ void ReplicatedModule::set_trainable(const std::string& prefix, bool trainable) 
   if (!any) throw ValueError("Model", cat("no parameter's name begins with \"", prefix, '"'));
 }
 
+void ReplicatedModule::hand_to_optimizer(std::function<void()> stop) {
+  if (stop_optimizer_) stop_optimizer_();
+  stop_optimizer_ = std::move(stop);
+}
+
 ReplicatedModule::AggregatedBuffers::AggregatedBuffers(const ReplicatedModule& model)
     : model_(model) {
   if (model.replicas() == 1) return;
@@ -174,19 +205,17 @@ ReplicatedModule::AggregatedBuffers::AggregatedBuffers(const ReplicatedModule& m
     at::Tensor& buffer = entry.value();
     const at::Tensor own = buffer.data();
     const at::Tensor aggregated = model.aggregated_buffer(entry.key());
-    buffer.set_data(aggregated);
-    entries_.push_back({entry.key(), buffer, own, buffer.data(),
-                        static_cast<std::uint32_t>(buffer._version())});
+    entries_.push_back({entry.key(), buffer, own, aggregated});
+    buffer.set_data(aggregated.clone());
   }
 }
 
 ReplicatedModule::AggregatedBuffers::~AggregatedBuffers() {
   const at::NoGradGuard no_grad;
   for (Entry& entry : entries_) {
-    const bool written = entry.buffer._version() != entry.version;
     const at::Tensor value = entry.buffer.data();
     entry.buffer.set_data(entry.own);
-    if (!written) continue;
+    if (same_bits(value, entry.aggregated)) continue;
     for (const auto& replica : model_.replicas_) {
       replica->named_buffers()[entry.name].data().copy_(value);
     }

@@ -27,7 +27,8 @@ struct ModelOptions {
 /// Parameters are mirrored. Each replica has leaf tensors of its own, so gradients never mix, over
 /// a storage that the replicas of one device share, so memory grows with devices. Buffers belong to
 /// each replica; read from outside of replicas they are the mean over replicas where they are
-/// floating point (moving averages), and replica 0's elsewhere (counters, constants).
+/// floating point (moving averages), and replica 0's elsewhere (counters). What is the same on all
+/// replicas (constants) is read as it is, to the bit.
 class ReplicatedModule {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
@@ -57,15 +58,21 @@ class ReplicatedModule {
   StateDict state_dict() const;
 
   /// Sets all of them on all replicas. Throws ValueError for names that are missing or unknown
-  /// and for other shapes, before anything is changed.
+  /// and for other shapes, before anything is changed; RuntimeError inside of replicas.
   void load_state_dict(const StateDict& state);
 
   /// Of the calling replica, or of all replicas outside of them.
   void train(bool on);
 
   /// Makes parameters whose name begins with `prefix` trainable, or not, on all replicas. Throws
-  /// ValueError when none does.
+  /// ValueError when none does, RuntimeError inside of replicas.
   void set_trainable(const std::string& prefix, bool trainable);
+
+  /// Throws RuntimeError inside of replicas, for what concerns all of them at once.
+  void require_outside_of_replicas(const char* where) const;
+
+  /// An optimizer sums the gradients from now on; the one before it, if any, is told to stop.
+  void hand_to_optimizer(std::function<void()> stop);
 
   /// While alive, replica 0's buffers hold the value aggregated over replicas. What is written to
   /// them meanwhile goes to all replicas in the end. For forward passes outside of replicas.
@@ -80,7 +87,6 @@ class ReplicatedModule {
     struct Entry {
       std::string name;
       at::Tensor buffer, own, aggregated;
-      std::uint32_t version;
     };
     const ReplicatedModule& model_;
     std::vector<Entry> entries_;
@@ -97,6 +103,7 @@ class ReplicatedModule {
   ModelOptions options_;
   std::vector<std::shared_ptr<torch::nn::Module>> replicas_;
   int copies_ = 1;
+  std::function<void()> stop_optimizer_;
 };
 
 }  // namespace cohort

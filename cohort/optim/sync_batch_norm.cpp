@@ -50,14 +50,13 @@ void SyncBatchNormImpl::reset() {
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   if (input.dim() < 2 || input.size(1) != options.num_features()) {
-    throw ValueError("SyncBatchNorm", cat("expected [batch, ", options.num_features(),
-                                          ", …], got ", collectives::describe(input)));
+    throw ValueError("SyncBatchNorm", cat("expected [batch, ", options.num_features(), ", …], got ",
+                                          collectives::describe(input)));
   }
   at::Tensor mean = running_mean, variance = running_var;
   if (is_training() || !options.track_running_stats()) {
     const double own = static_cast<double>(input.numel()) / static_cast<double>(input.size(1));
-    const at::Tensor sums =
-        at::cat({sum_of_features(input), at::full({1}, own, input.options())});
+    const at::Tensor sums = at::cat({sum_of_features(input), at::full({1}, own, input.options())});
     const at::Tensor all = sum_over_replicas(sums);
     const at::Tensor count = all[-1].clamp_min(1);
     mean = all.slice(0, 0, -1) / count;

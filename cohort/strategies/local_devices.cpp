@@ -1,5 +1,7 @@
 #include "cohort/strategies/local_devices.h"
 
+#include <algorithm>
+
 #include "cohort/base/error.h"
 #include "cohort/device/logical_devices.h"
 #include "cohort/device/machine.h"
@@ -10,13 +12,16 @@ namespace cohort {
 std::vector<Device> local_devices(const char* strategy, std::vector<Device> devices) {
   if (devices.empty()) devices = list_logical_devices(DeviceType::CUDA);
   if (devices.empty()) devices = list_logical_devices(DeviceType::CPU);
-  for (const Device& device : devices) {
-    if (device.is_local()) continue;
-    throw ValueError(strategy, cat(device.name(),
-                                   " belongs to another task: expected devices of "
-                                   "this process; use MultiWorkerMirroredStrategy for several"));
+  const auto is_remote = [](const Device& device) { return !device.is_local(); };
+  const auto remote = std::find_if(devices.begin(), devices.end(), is_remote);
+  if (remote != devices.end()) {
+    const auto text = cat(remote->name(),
+                          " belongs to another task: expected devices of this process; use "
+                          "MultiWorkerMirroredStrategy for several");
+    if (std::all_of(devices.begin(), devices.end(), is_remote)) throw RuntimeError(strategy, text);
+    throw ValueError(strategy, text);
   }
-  return resolve_devices(std::move(devices));
+  return resolve_devices(std::move(devices), strategy);
 }
 
 std::string names_of(const std::vector<Device>& devices) {

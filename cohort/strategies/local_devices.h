@@ -8,7 +8,8 @@
 namespace cohort {
 
 /// The devices as a strategy of one machine takes them: none means all GPUs, else all logical CPU
-/// devices. Throws ValueError for one that does not exist or belongs to another task.
+/// devices. Throws ValueError for one that does not exist, or that belongs to another task while
+/// others do not; RuntimeError if all of them belong to other tasks.
 std::vector<Device> local_devices(const char* strategy, std::vector<Device> devices);
 
 /// "cpu:0, cpu:1".

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/environment.h"
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/strategies/local_devices.h"
@@ -29,6 +30,9 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
   }
   prepare_process();
   const auto devices = checked(std::move(options.devices));
+  if (environment::text("TF_CONFIG")) {
+    log::info("MirroredStrategy uses the devices of this process only: TF_CONFIG is ignored");
+  }
   log::info("Using MirroredStrategy with devices ", names_of(devices));
   return std::make_shared<StrategyExtended>(StrategyExtended::Settings{
       .name = "MirroredStrategy",
@@ -42,8 +46,6 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
 }  // namespace
 
 MirroredStrategy::MirroredStrategy(Options options) : Strategy(make(std::move(options))) {}
-MirroredStrategy::MirroredStrategy(std::vector<Device> devices)
-    : MirroredStrategy(Options{.devices = std::move(devices)}) {}
 MirroredStrategy::MirroredStrategy() : MirroredStrategy(Options{}) {}
 
 }  // namespace cohort

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/distribute/strategy.h"
@@ -33,11 +37,23 @@ class MirroredStrategy : public Strategy {
 
   /// Throws ValueError for a device that does not exist, that is named twice, or that belongs to
   /// another machine.
-  explicit MirroredStrategy(std::vector<Device> devices);
   explicit MirroredStrategy(Options options);
   MirroredStrategy();
   MirroredStrategy(std::initializer_list<Device> devices)
       : MirroredStrategy(std::vector<Device>(devices)) {}
+
+  /// A template, so that no list in braces is taken for it.
+  template <class List>
+    requires std::same_as<List, std::vector<Device>> || std::convertible_to<List, Device>
+  explicit MirroredStrategy(List devices) : MirroredStrategy(options_of(std::move(devices))) {}
+
+ private:
+  template <class List>
+  static Options options_of(List devices) {
+    static_assert(std::is_same_v<List, std::vector<Device>>,
+                  "the devices are a list: MirroredStrategy({\"cpu:0\"})");
+    return {.devices = std::move(devices)};
+  }
 };
 
 }  // namespace cohort

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <ostream>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,16 +25,15 @@ using DeviceList = std::shared_ptr<const std::vector<Device>>;
 template <class T>
 class DistributedValues {
  public:
-  std::size_t size() const { return values_->size(); }
-  std::span<const T> values() const { return *values_; }
+  std::size_t size() const { return size_; }
+  std::span<const T> values() const { return {first_.get(), size_}; }
 
   /// The devices of the components, in the same order; null when nobody said where they are.
   const DeviceList& devices() const { return devices_; }
 
  protected:
   DistributedValues(std::vector<T> values, DeviceList devices)
-      : values_(std::make_shared<const std::vector<T>>(std::move(values))),
-        devices_(std::move(devices)) {}
+      : size_(values.size()), first_(share(std::move(values))), devices_(std::move(devices)) {}
   ~DistributedValues() = default;
   DistributedValues(const DistributedValues&) = default;
   DistributedValues(DistributedValues&&) = default;
@@ -41,12 +42,27 @@ class DistributedValues {
 
   void print(std::ostream& out, const char* name) const {
     out << name << ":{";
-    for (std::size_t i = 0; i < size(); ++i) out << "\n  " << i << ": " << values()[i];
+    for (std::size_t i = 0; i < size(); ++i) {
+      out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << values()[i];
+    }
     out << "\n}";
   }
 
  private:
-  std::shared_ptr<const std::vector<T>> values_;
+  /// The first of the values, which owns them all. A vector<bool> has no bools to point to.
+  static std::shared_ptr<const T> share(std::vector<T> values) {
+    if constexpr (std::is_same_v<T, bool>) {
+      std::shared_ptr<bool[]> copy(new bool[values.size()]);
+      std::copy(values.begin(), values.end(), copy.get());
+      return {copy, copy.get()};
+    } else {
+      const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+      return {owner, owner->data()};
+    }
+  }
+
+  std::size_t size_;
+  std::shared_ptr<const T> first_;
   DeviceList devices_;
 };
 

@@ -37,10 +37,8 @@ constexpr std::size_t count_fields() {
 
 /// A struct that is nothing but its fields, such as `struct Example { Tensor images, labels; }`.
 template <class T>
-concept Struct = std::is_class_v<T> && std::is_aggregate_v<T> && !std::is_empty_v<T> && !requires {
-  std::tuple_size<T>::value;
-}
-&&!requires(T t) { t.begin(); };
+concept Struct = std::is_class_v<T> && std::is_aggregate_v<T> && !std::is_empty_v<T> &&
+                 !requires { std::tuple_size<T>::value; } && !requires(T t) { t.begin(); };
 
 template <class S>
 constexpr auto fields(S& s) {

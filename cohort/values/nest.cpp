@@ -15,6 +15,13 @@ void throw_keys_differ(std::size_t replica) {
                        "return the same keys on every replica"));
 }
 
+void throw_presence_differs(std::size_t replica) {
+  throw ValueError("merging the replicas' results",
+                   cat("replica ", replica,
+                       " has no value where replica 0 has one, or the other way round; give one "
+                       "on every replica or on none"));
+}
+
 void throw_handles_differ(std::size_t replica) {
   throw ValueError("merging the replicas' results",
                    cat("replica ", replica,

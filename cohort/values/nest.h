@@ -44,8 +44,9 @@ template <class T>
 concept Tuple = detail::kIs<T, std::tuple> || detail::kIs<T, std::pair>;
 template <class T>
 concept Array = detail::kIsArray<T>;
+/// Not vector<bool>, which has no bools in it: that is a leaf.
 template <class T>
-concept List = detail::kIs<T, std::vector>;
+concept List = detail::kIs<T, std::vector> && !std::is_same_v<T, std::vector<bool>>;
 template <class T>
 concept Map = detail::kIs<T, std::map> || detail::kIs<T, std::unordered_map>;
 template <class T>
@@ -86,33 +87,35 @@ auto zip_part(F& f, std::span<const T* const> items, Get&& get) {
 [[noreturn]] void throw_mismatch(const char* what, std::size_t replica, std::size_t expected,
                                  std::size_t got);
 [[noreturn]] void throw_keys_differ(std::size_t replica);
+[[noreturn]] void throw_presence_differs(std::size_t replica);
 [[noreturn]] void throw_handles_differ(std::size_t replica);
+
+template <std::size_t I>
+inline constexpr auto kPart = [](const auto& t) -> auto& { return std::get<I>(t); };
+
+// The types of results are spelled out, since std::tuple{a_tuple} would only copy that.
 
 template <class F, class T>
 auto zip_tuple(F& f, std::span<const T* const> items) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
     // Braces fix the order of evaluation: leaves are met from left to right.
     if constexpr (kIs<T, std::pair>) {
-      auto first = zip_part(
-          f, items, [](const T& t) -> auto& { return t.first; });
-      auto second = zip_part(
-          f, items, [](const T& t) -> auto& { return t.second; });
-      return std::pair{std::move(first), std::move(second)};
+      auto first = zip_part(f, items, [](const T& t) -> auto& { return t.first; });
+      auto second = zip_part(f, items, [](const T& t) -> auto& { return t.second; });
+      return std::pair(std::move(first), std::move(second));
     } else {
-      return std::tuple{zip_part(
-          f, items, [](const T& t) -> auto& { return std::get<I>(t); })...};
+      using Result = std::tuple<decltype(zip_part(f, items, kPart<I>))...>;
+      return Result{zip_part(f, items, kPart<I>)...};
     }
-  }
-  (std::make_index_sequence<std::tuple_size_v<T>>());
+  }(std::make_index_sequence<std::tuple_size_v<T>>());
 }
 
 template <class F, class T>
 auto zip_array(F& f, std::span<const T* const> items) {
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return std::array{zip_part(
-        f, items, [](const T& t) -> auto& { return t[I]; })...};
-  }
-  (std::make_index_sequence<std::tuple_size_v<T>>());
+    using Result = std::array<decltype(zip_part(f, items, kPart<0>)), sizeof...(I)>;
+    return Result{zip_part(f, items, kPart<I>)...};
+  }(std::make_index_sequence<std::tuple_size_v<T>>());
 }
 
 template <class F, class T>
@@ -121,13 +124,11 @@ auto zip_list(F& f, std::span<const T* const> items) {
   for (std::size_t r = 1; r < items.size(); ++r) {
     if (items[r]->size() != length) throw_mismatch("length", r, length, items[r]->size());
   }
-  using Part = decltype(zip_part(
-      f, items, [](const T& t) -> auto& { return t[0]; }));
+  using Part = decltype(zip_part(f, items, [](const T& t) -> auto& { return t[0]; }));
   std::vector<Part> result;
   result.reserve(length);
   for (std::size_t i = 0; i < length; ++i) {
-    result.push_back(zip_part(
-        f, items, [i](const T& t) -> auto& { return t[i]; }));
+    result.push_back(zip_part(f, items, [i](const T& t) -> auto& { return t[i]; }));
   }
   return result;
 }
@@ -152,9 +153,7 @@ auto zip_map(F& f, std::span<const T* const> items) {
     }
   }
   using Key = typename T::key_type;
-  auto at = [](const Key& key) {
-    return [&key](const T& t) -> auto& { return t.at(key); };
-  };
+  auto at = [](const Key& key) { return [&key](const T& t) -> auto& { return t.at(key); }; };
   using Part = decltype(zip_part(f, items, at(std::declval<const Key&>())));
   typename WithMapped<T, Part>::type result;
   for (const auto& [key, value] : *items[0]) result.emplace(key, zip_part(f, items, at(key)));
@@ -163,25 +162,24 @@ auto zip_map(F& f, std::span<const T* const> items) {
 
 template <class F, class T>
 auto zip_optional(F& f, std::span<const T* const> items) {
-  using Part = decltype(zip_part(
-      f, items, [](const T& t) -> auto& { return *t; }));
+  using Part = decltype(zip_part(f, items, [](const T& t) -> auto& { return *t; }));
+  for (std::size_t r = 1; r < items.size(); ++r) {
+    if (items[r]->has_value() != items[0]->has_value()) throw_presence_differs(r);
+  }
   if (!items[0]->has_value()) return std::optional<Part>();
-  return std::optional<Part>(zip_part(
-      f, items, [](const T& t) -> auto& { return *t; }));
+  return std::optional<Part>(zip_part(f, items, [](const T& t) -> auto& { return *t; }));
 }
 
 /// A function that wants optionals as leaves (because they may be empty on some of the items
 /// only) says so with `using optional_is_leaf = void;`.
 template <class F>
-concept OptionalIsLeaf = requires {
-  typename std::remove_cvref_t<F>::optional_is_leaf;
-};
+concept OptionalIsLeaf = requires { typename std::remove_cvref_t<F>::optional_is_leaf; };
 
 }  // namespace detail
 
 /// f(std::span<const Leaf* const>) at each place of nests that have the same structure; the nest
-/// of the results. Throws ValueError where lengths or keys differ, naming the item that differs
-/// from the first.
+/// of the results. Throws ValueError where lengths, keys or presence differ, naming the item that
+/// differs from the first.
 template <class F, class T>
 auto zip(F&& f, std::span<const T* const> items) {
   if constexpr (Tuple<T>) {
@@ -257,10 +255,14 @@ struct MergeLeaf {
 /// The results of all replicas as one nest with PerReplica leaves.
 template <class T>
 auto merge(const std::vector<T>& results, const DeviceList& devices = nullptr) {
-  std::vector<const T*> items;
-  items.reserve(results.size());
-  for (const T& result : results) items.push_back(&result);
-  return zip(detail::MergeLeaf{devices}, std::span<const T* const>(items));
+  if constexpr (std::is_same_v<T, bool>) {  // a vector<bool> has no bools to point to
+    return PerReplica<bool>(results, devices);
+  } else {
+    std::vector<const T*> items;
+    items.reserve(results.size());
+    for (const T& result : results) items.push_back(&result);
+    return zip(detail::MergeLeaf{devices}, std::span<const T* const>(items));
+  }
 }
 
 /// Replica i's view of a value: distributed leaves become their component i, others stay.

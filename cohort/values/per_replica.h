@@ -2,6 +2,7 @@
 
 #include <concepts>
 
+#include "cohort/base/never.h"
 #include "cohort/values/distributed_values.h"
 
 namespace cohort {
@@ -61,9 +62,6 @@ class PerReplica : public DistributedValues<T> {
 #undef COHORT_REFUSE
 
  private:
-  template <class>
-  static constexpr bool kNever = false;
-
   template <class U>
   static void misuse() {
     static_assert(kNever<U>,

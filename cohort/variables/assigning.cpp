@@ -31,6 +31,7 @@ at::Tensor in_dtype_of(const VariableState& variable, const at::Tensor& value,
                          "; convert it with .to() first"));
   }
   const at::Tensor converted = value.detach().to(dtype);
+  if (!converted.has_storage()) return converted;
   const auto is_own = [&](const at::Tensor& copy) { return copy.is_alias_of(converted); };
   // The variable's own memory changes on the way from one copy to the next.
   const bool own = std::any_of(variable.copies.begin(), variable.copies.end(), is_own);

@@ -1,10 +1,12 @@
 #include "cohort/variables/creation.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <span>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/variables/variable_state.h"
@@ -97,6 +99,16 @@ Variable call_through(Creators creators, VariableRequest request, const NextCrea
   return creators.back()->creator(next, std::move(request));
 }
 
+/// Hooks may make what they like, as long as they make it for every copy.
+void check_like_first(const std::vector<at::Tensor>& copies, const std::string& name) {
+  const at::Tensor &first = copies.front(), &last = copies.back();
+  if (last.sizes() == first.sizes() && last.dtype() == first.dtype()) return;
+  throw ValueError(
+      "VariableCreatorScope",
+      cat("a hook made copies of '", name, "' that differ: expected ", collectives::describe(first),
+          " as the first, got ", collectives::describe(last)));
+}
+
 /// The memory of each copy. Hooks around the scope make each one, as a variable of its own.
 std::vector<at::Tensor> make_copies(const VariableRequest& request, const Placement& placement,
                                     Creators outside) {
@@ -111,6 +123,7 @@ std::vector<at::Tensor> make_copies(const VariableRequest& request, const Placem
         outside, std::move(component),
         [&](const VariableRequest& plain) { return make_plain(plain, placement.copies[i]); });
     copies.push_back(made.state()->copies[0]);
+    check_like_first(copies, request.options.name);
   }
   return copies;
 }

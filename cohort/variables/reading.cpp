@@ -1,6 +1,7 @@
 #include "cohort/variables/reading.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -195,7 +195,7 @@ auto update_devices(StrategyExtended& strategy, const std::vector<Device>& devic
   (refuse_per_replica(kWhere, args), ...);
   const Placement placement = non_slot_placement(strategy, devices);
   const EnterCrossReplica entered(strategy);
-  return for_each_copy<grouping>(placement, [&](int component) {
+  return for_each_copy<grouping>(placement, [&]([[maybe_unused]] int component) {
     return fn(argument_for(args, component, placement.copy_of.size())...);
   });
 }

@@ -28,6 +28,12 @@ class CapturedLog {
   CapturedLog(const CapturedLog&) = delete;
   CapturedLog& operator=(const CapturedLog&) = delete;
 
+  /// Every line so far.
+  std::vector<std::pair<log::Level, std::string>> lines() const {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
+
   /// The lines of one level whose text contains `part`.
   int count(log::Level level, std::string_view part) const {
     const std::lock_guard lock(mutex_);

@@ -80,6 +80,8 @@ Json encode_current_error() {
     throw;
   } catch (const Error& e) {
     return error(e.kind(), e.what());
+  } catch (const c10::Error& e) {
+    return error(kForeignError, e.what_without_backtrace());
   } catch (const std::exception& e) {
     return error(kForeignError, e.what());
   } catch (...) {

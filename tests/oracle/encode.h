@@ -33,12 +33,14 @@ std::vector<Json> encode_each(const T& range) {
   return items;
 }
 
-/// A variable tells its kind by how it is synchronized; a plain one has one value.
+/// A plain variable, or one that is stored once, has one value.
 template <class V>
 Json encode_variable(const V& variable) {
   const std::string kind = variable.kind_name();
-  if (kind == "Variable") return {{"kind", kind}, {"value", encode(variable.components()[0])}};
-  return encode_components(kind.c_str(), encode_each(variable.components()));
+  if (kind == "MirroredVariable" || kind == "SyncOnReadVariable") {
+    return encode_components(kind.c_str(), encode_each(variable.components()));
+  }
+  return {{"kind", "Variable"}, {"value", encode(variable.components()[0])}};
 }
 
 template <class T>
@@ -89,6 +91,15 @@ Json encode(const T& value) {
 
 /// The type of an error that is not Cohort's own: never what a case expects.
 inline constexpr const char* kForeignError = "not an error of Cohort";
+
+/// The parts of a tuple as an object: C++ has no maps of values of different types.
+template <class T>
+Json named(const std::vector<std::string>& names, const T& tuple) {
+  const Json items = encode(tuple)["items"];
+  Json object = Json::object();
+  for (std::size_t i = 0; i < names.size(); ++i) object[names[i]] = items[i];
+  return object;
+}
 
 /// {"error": {"type", "message"}} of the exception that is being handled.
 Json encode_current_error();

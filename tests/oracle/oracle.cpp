@@ -128,6 +128,8 @@ struct Named {
   std::string theme, name;
 };
 
+void PrintTo(const Named& named, std::ostream* out) { *out << named.theme << ' ' << named.name; }
+
 std::string word(std::string text) {
   for (char& c : text) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return text;

@@ -51,8 +51,7 @@ CASE("reduce/different_dtypes") {
 CASE("reduce/nest_dict_none") {
   const Strategy s = two();
   const auto nest = std::pair{per(s, {1, 3}), std::vector{per(s, {10, 20})}};
-  const auto [a, b] = s.reduce("SUM", nest);
-  return {{"a", encode(a)}, {"b", encode(b)}};
+  return named({"a", "b"}, s.reduce("SUM", nest));
 }
 
 DIFFERS("reduce/axis_positional_required", "21: the axis is optional", encode(scalar(3))) {
@@ -81,6 +80,34 @@ CASE("reduce/mirrored_value_MEAN") {
   return encode(s.reduce("MEAN", sum));
 }
 
+CASE("reduce/mirrored_variable_SUM") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", variable(s, 3)));
+}
+
+CASE("reduce/mirrored_variable_MEAN") {
+  const Strategy s = two();
+  return encode(s.reduce("MEAN", variable(s, 3)));
+}
+
+CASE("reduce/mirrored_variable_SUM_axis0") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", variable(s, vector({1, 2})), 0));
+}
+
+/// An ON_READ variable whose replicas have 3 and 4.
+Variable three_and_four(const Strategy& strategy) {
+  const Variable v = variable(
+      strategy, 0, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::MEAN});
+  set_components(v, {3, 4});
+  return v;
+}
+
+CASE("reduce/on_read_variable_SUM") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", three_and_four(s)));
+}
+
 CASE("reduce/inside_tf_function") {
   const Strategy s = two();
   return encode(s.reduce("SUM", s.run([] { return rid() + 1; })));
@@ -97,11 +124,9 @@ auto nest_of_replica() {
   return std::pair{1 + 2 * rid(), std::vector{40 - 38 * rid(), 1 + 97 * rid()}};
 }
 
-/// The pair of all_reduce's results, as the script's {"a", "b"}.
 Json all_reduce_nest(ReduceOp op) {
-  const auto [a, b] =
-      two().run([&] { return get_replica_context().all_reduce(op, nest_of_replica()); });
-  return {{"a", encode(a)}, {"b", encode(b)}};
+  return named({"a", "b"},
+               two().run([&] { return get_replica_context().all_reduce(op, nest_of_replica()); }));
 }
 
 CASE("all_reduce/SUM_scalar") {
@@ -147,6 +172,18 @@ DIFFERS("all_reduce/python_number_MEAN", "0.3: a number counts once per replica"
 DIFFERS("all_reduce/captured_tensor_SUM", "7.10: summed like any other", per_replica({4, 4})) {
   const Tensor captured = scalar(2);
   return all_reduce(two(), "SUM", [&] { return captured; });
+}
+
+CASE("all_reduce/variable_SUM") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  return all_reduce(s, "SUM", [&] { return v; });
+}
+
+CASE("all_reduce/on_read_variable_SUM") {
+  const Strategy s = two();
+  const Variable v = three_and_four(s);
+  return all_reduce(s, "SUM", [&] { return v; });
 }
 
 CASE("all_reduce/indexed_slices_SUM") {
@@ -252,11 +289,10 @@ CASE("all_gather/uneven") {
 }
 
 CASE("all_gather/nested") {
-  const auto [a, b] = two().run([] {
+  return named({"a", "b"}, two().run([] {
     return get_replica_context().all_gather(
         std::pair{rid().reshape({1}), std::tuple{(rid() * 2).reshape({1})}}, 0);
-  });
-  return {{"a", encode(a)}, {"b", encode(b)}};
+  }));
 }
 
 CASE("all_gather/scalar") {

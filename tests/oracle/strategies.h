@@ -1,10 +1,17 @@
 #pragma once
 
+#include <torch/torch.h>
+
 #include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "cohort/cohort.h"
+#include "cohort/distribute/default_strategy.h"
+#include "cohort/strategies/central_storage_strategy.h"
+#include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/strategies/one_device_strategy.h"
+#include "cohort/variables/update.h"
+#include "cohort/variables/variable.h"
 #include "tests/oracle/oracle.h"
 
 /// The strategies and small values that the scripts work with.
@@ -55,6 +62,11 @@ inline PerReplica<Tensor> per(const Strategy& strategy, std::initializer_list<do
 inline int id() { return get_replica_context().replica_id_in_sync_group(); }
 inline Tensor rid(at::ScalarType dtype = at::kFloat) { return scalar(id(), dtype); }
 
+template <class F, class... Args>
+auto merge_call(F&& fn, const Args&... args) {
+  return get_replica_context().merge_call(fn, args...);
+}
+
 /// What a result looks like when the components of a PerReplica are these.
 inline Json per_replica(const std::vector<Tensor>& components) {
   return encode(PerReplica<Tensor>(components));
@@ -63,6 +75,33 @@ inline Json per_replica(std::initializer_list<double> scalars) {
   std::vector<Tensor> components;
   for (const double value : scalars) components.push_back(scalar(value));
   return per_replica(components);
+}
+
+// Variables.
+
+inline Variable variable(const Strategy& strategy, const Tensor& value,
+                         VariableOptions options = {}) {
+  const auto scope = strategy.scope();
+  return Variable(value, std::move(options));
+}
+inline Variable variable(const Strategy& strategy, double value, VariableOptions options = {}) {
+  return variable(strategy, scalar(value), std::move(options));
+}
+
+/// The components' values, as plain lists of numbers.
+inline Json components(const Variable& variable) {
+  Json list = Json::array();
+  for (const Tensor& component : variable.components()) {
+    list.push_back(encode_tensor(component)["value"]);
+  }
+  return list;
+}
+
+/// Gives each component a value of its own, which no public call would.
+inline void set_components(const Variable& variable, std::initializer_list<double> values) {
+  const at::NoGradGuard no_grad;
+  std::size_t i = 0;
+  for (const double value : values) variable.components()[i++].detach().fill_(value);
 }
 
 }  // namespace cohort::oracle

@@ -20,11 +20,11 @@ std::string failure_of(F&& fn) {
 }
 
 /// Expects that the statement throws exactly this class, with these words in its text.
-#define EXPECT_FAILS(statement, Kind, words)                                     \
-  do {                                                                           \
-    const std::string failure = ::cohort::failure_of([&] { statement; });        \
-    EXPECT_EQ(failure.substr(0, failure.find(':')), #Kind) << failure;           \
-    EXPECT_NE(failure.find(words), std::string::npos) << failure;                \
+#define EXPECT_FAILS(statement, Kind, words)                              \
+  do {                                                                    \
+    const std::string failure = ::cohort::failure_of([&] { statement; }); \
+    EXPECT_EQ(failure.substr(0, failure.find(':')), #Kind) << failure;    \
+    EXPECT_NE(failure.find(words), std::string::npos) << failure;         \
   } while (false)
 
 }  // namespace cohort

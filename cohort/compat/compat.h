@@ -1,0 +1,9 @@
+#pragma once
+
+/// Every deprecated spelling, for programs that are being moved over from TensorFlow.
+
+#include "cohort/compat/communication.h"
+#include "cohort/compat/config_proto.h"
+#include "cohort/compat/context.h"
+#include "cohort/compat/strategy.h"
+#include "cohort/compat/strategy_extended.h"

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace cohort {
+
+/// True if two dense tensors hold the same bytes, wherever they are. NaN is the same as itself.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace cohort

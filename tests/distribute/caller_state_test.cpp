@@ -1,0 +1,145 @@
+// What the caller's thread hands to the replicas, and the random numbers that it does not.
+
+#include "cohort/distribute/caller_state.h"
+
+#include <ATen/autocast_mode.h>
+
+#include <set>
+
+#include "cohort/distribute/replica_random.h"
+#include "tests/distribute/layouts.h"
+
+namespace cohort {
+namespace {
+
+using testing::Each;
+
+class CallerState : public OnLayouts {};
+
+TEST_P(CallerState, NoGradReachesTheReplicas) {
+  const auto enabled = [] { return at::GradMode::is_enabled(); };
+  {
+    const at::NoGradGuard no_grad;
+    EXPECT_THAT(values_of(strategy.run(enabled)), Each(false));
+  }
+  EXPECT_THAT(values_of(strategy.run(enabled)), Each(true));
+}
+
+TEST_P(CallerState, InferenceModeReachesTheReplicas) {
+  const auto enabled = [] { return c10::InferenceMode::is_enabled(); };
+  {
+    const c10::InferenceMode inference;
+    EXPECT_THAT(values_of(strategy.run(enabled)), Each(true));
+  }
+  EXPECT_THAT(values_of(strategy.run(enabled)), Each(false));
+}
+
+TEST_P(CallerState, AutocastReachesTheReplicas) {
+  const auto dtype_of_product = [] {
+    return static_cast<int>(at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type());
+  };
+  torch_compat::set_cpu_autocast({true, at::kBFloat16});
+  EXPECT_THAT(values_of(strategy.run(dtype_of_product)), Each(static_cast<int>(at::kBFloat16)));
+  torch_compat::set_cpu_autocast({false, at::kBFloat16});
+  EXPECT_THAT(values_of(strategy.run(dtype_of_product)), Each(static_cast<int>(at::kFloat)));
+}
+
+TEST_P(CallerState, WhatAReplicaSetsEndsWithItsRun) {
+  if (n == 1) return;
+  strategy.run([] {
+    if (id() > 0) at::GradMode::set_enabled(false);
+  });
+  EXPECT_THAT(values_of(strategy.run([] { return at::GradMode::is_enabled(); })), Each(true));
+}
+
+TEST_P(CallerState, ReplicasUseOneThreadForEachOperation) {
+  EXPECT_THAT(values_of(strategy.run([] { return at::get_num_threads(); })), Each(1));
+}
+
+ON_ALL_LAYOUTS(CallerState);
+
+// Random numbers.
+
+class RandomNumbers : public testing::Test {
+ protected:
+  void SetUp() override { set_seed(7); }
+
+  /// What each replica of a fresh strategy draws in its first run.
+  static std::vector<double> draw(int devices, int replicas) {
+    return draw(mirrored(devices, replicas));
+  }
+  static std::vector<double> draw(const Strategy& strategy) {
+    return values_of(strategy.run([] { return at::rand({}, at::kDouble).item<double>(); }));
+  }
+};
+
+TEST_F(RandomNumbers, AreTheSameForTheSameSeedRunAndReplica) { EXPECT_EQ(draw(2, 4), draw(2, 4)); }
+
+TEST_F(RandomNumbers, DoNotDependOnTheDevices) {
+  EXPECT_EQ(draw(1, 4), draw(4, 4));
+  EXPECT_EQ(draw(3, 4), draw(4, 4));
+}
+
+TEST_F(RandomNumbers, DoNotDependOnTheNumberOfReplicas) {
+  const auto few = draw(2, 2), many = draw(2, 8);
+  EXPECT_EQ(few[0], many[0]);
+  EXPECT_EQ(few[1], many[1]);
+}
+
+TEST_F(RandomNumbers, DifferBetweenReplicas) {
+  const auto drawn = draw(2, 8);
+  EXPECT_EQ(std::set<double>(drawn.begin(), drawn.end()).size(), 8U);
+}
+
+TEST_F(RandomNumbers, DifferBetweenRuns) {
+  const Strategy strategy = mirrored(2);
+  const auto first = draw(strategy), second = draw(strategy);
+  EXPECT_NE(first[0], second[0]);
+  EXPECT_NE(first[1], second[1]);
+}
+
+TEST_F(RandomNumbers, DifferBetweenSeeds) {
+  const auto first = draw(2, 2);
+  set_seed(8);
+  EXPECT_NE(draw(2, 2), first);
+}
+
+TEST_F(RandomNumbers, GoOnWhereACheckpointLeftThem) {
+  const Strategy one = mirrored(2), resumed = mirrored(2);
+  draw(one);
+  resumed.extended().set_runs(one.extended().runs());
+  EXPECT_EQ(draw(one), draw(resumed));
+}
+
+TEST_F(RandomNumbers, OfReplicasLeaveTheDefaultGeneratorAlone) {
+  torch::manual_seed(3);
+  const auto expected = at::rand({4});
+  torch::manual_seed(3);
+  draw(2, 2);
+  EXPECT_TRUE(at::rand({4}).equal(expected));
+}
+
+TEST_F(RandomNumbers, OfEveryKindComeFromTheReplica) {
+  const auto draw_all = [](int devices) {
+    const auto drawn = mirrored(devices, 4).run([] {
+      at::Tensor x = at::empty({3});
+      return at::cat({at::randn({3}), at::randint(100, {3}).to(at::kFloat),
+                      at::randperm(5).to(at::kFloat), x.uniform_(), x.normal_(), x.bernoulli_(0.5),
+                      at::dropout(at::ones({6}), 0.5, true)});
+    });
+    return at::stack(values_of(drawn));
+  };
+  EXPECT_TRUE(draw_all(1).equal(draw_all(4)));
+}
+
+TEST_F(RandomNumbers, InAMergeCallAreLibTorchsOwn) {
+  torch::manual_seed(3);
+  const auto expected = at::rand({});
+  torch::manual_seed(3);
+  const auto drawn = mirrored(2).run(
+      [] { return get_replica_context().merge_call([](Strategy&) { return at::rand({}); }); });
+  EXPECT_TRUE(drawn.values()[1].equal(expected));
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,239 @@
+// Contexts, scopes and their guards.
+
+#include "cohort/distribute/context.h"
+
+#include "cohort/variables/creation.h"
+#include "tests/base/captured_log.h"
+#include "tests/distribute/layouts.h"
+
+namespace cohort {
+namespace {
+
+using testing::Each;
+
+/// "default", "cross-replica" or "replica", as the queries tell.
+std::string where() {
+  if (in_cross_replica_context()) {
+    EXPECT_EQ(replica_context_or_null(), nullptr);
+    return "cross-replica";
+  }
+  EXPECT_NE(replica_context_or_null(), nullptr);
+  return has_strategy() ? "replica" : "default";
+}
+
+class Contexts : public OnLayouts {
+ protected:
+  const Strategy other = mirrored(3);
+  void TearDown() override { EXPECT_EQ(where(), "default"); }
+};
+
+TEST_P(Contexts, OutsideOfEverythingTheDefaultStrategyHasOneReplica) {
+  EXPECT_EQ(where(), "default");
+  EXPECT_EQ(get_strategy(), default_strategy());
+  EXPECT_EQ(get_replica_context().replica_id_in_sync_group(), 0);
+  EXPECT_EQ(get_replica_context().num_replicas_in_sync(), 1);
+}
+
+TEST_P(Contexts, AScopeIsCrossReplica) {
+  const auto scope = strategy.scope();
+  EXPECT_EQ(where(), "cross-replica");
+  EXPECT_EQ(get_strategy(), strategy);
+  EXPECT_FAILS(get_replica_context(), RuntimeError, "replica_context_or_null()");
+}
+
+TEST_P(Contexts, AFunctionThatRunsIsInAReplica) {
+  strategy.run([&] {
+    EXPECT_EQ(where(), "replica");
+    EXPECT_EQ(get_strategy(), strategy);
+    EXPECT_EQ(get_replica_context().num_replicas_in_sync(), n);
+    EXPECT_EQ(get_replica_context().strategy(), strategy);
+    require_replica_context(get_replica_context());
+  });
+}
+
+TEST_P(Contexts, AMergeFunctionIsCrossReplicaAndTheReplicaComesBack) {
+  strategy.run([&] {
+    get_replica_context().merge_call([&](Strategy& merged) {
+      EXPECT_EQ(where(), "cross-replica");
+      EXPECT_EQ(merged, strategy);
+    });
+    EXPECT_EQ(where(), "replica");
+  });
+}
+
+TEST_P(Contexts, AMergeFunctionOfTheDefaultReplicaHasStillNoStrategy) {
+  get_replica_context().merge_call([](Strategy& merged) {
+    EXPECT_EQ(merged, default_strategy());
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_FALSE(has_strategy());
+  });
+}
+
+TEST_P(Contexts, RunInsideOfRunSaysToUseMergeCall) {
+  EXPECT_FAILS(strategy.run([&] { strategy.run([] {}); }), RuntimeError,
+               "Method requires being in cross-replica context");
+}
+
+TEST_P(Contexts, WhatNeedsCrossReplicaContextIsRefusedInAReplica) {
+  constexpr const char* kText = "Method requires being in cross-replica context";
+  const at::Tensor x = at::ones({1});
+  EXPECT_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError, kText);
+  EXPECT_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError, "all_gather");
+  EXPECT_FAILS(strategy.run([&] { strategy.extended().reduce_to("SUM", x, "cpu:0"); }),
+               RuntimeError, kText);
+  EXPECT_FAILS(strategy.run([&] { strategy.extended().broadcast_to(x, "cpu:0"); }), RuntimeError,
+               kText);
+  EXPECT_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError, kText);
+}
+
+TEST_P(Contexts, AnotherStrategysCallsAreRefusedInAScope) {
+  constexpr const char* kText = "Mixing different tf.distribute.Strategy objects";
+  const auto scope = other.scope();
+  EXPECT_FAILS(strategy.run([] {}), RuntimeError, kText);
+  EXPECT_FAILS(strategy.reduce("SUM", at::ones({1})), RuntimeError, kText);
+  EXPECT_FAILS((void)strategy.scope(), RuntimeError, kText);
+}
+
+TEST_P(Contexts, CollectivesBelongToTheOwnReplica) {
+  std::atomic<ReplicaContext*> stale = nullptr;
+  strategy.run([&] {
+    if (id() == 0) stale = &get_replica_context();
+  });
+  const auto use = [&] { stale.load()->all_reduce("SUM", at::ones({1})); };
+  EXPECT_FAILS(use(), RuntimeError, "Mismatching tf.distribute.Strategy objects");
+  EXPECT_FAILS(other.run(use), RuntimeError, "Mismatching tf.distribute.Strategy objects");
+  const auto scope = strategy.scope();
+  EXPECT_FAILS(use(), RuntimeError, "Need to be inside");
+}
+
+ON_ALL_LAYOUTS(Contexts);
+
+// Scopes.
+
+class Scopes : public testing::Test {
+ protected:
+  const Strategy strategy = mirrored(2);
+  void TearDown() override { EXPECT_EQ(where(), "default"); }
+};
+
+TEST_F(Scopes, NestInAnyInterleaving) {
+  auto a = strategy.scope();
+  {
+    const auto b = strategy.scope();
+    a.enter();
+    EXPECT_EQ(a.depth(), 2);
+    EXPECT_EQ(where(), "cross-replica");
+    a.exit();
+  }
+  EXPECT_EQ(where(), "cross-replica");
+}
+
+TEST_F(Scopes, MayBeEnteredAgainAfterTheyWereLeft) {
+  auto scope = strategy.scope();
+  scope.exit();
+  EXPECT_EQ(where(), "default");
+  EXPECT_EQ(scope.enter(), strategy);
+  EXPECT_EQ(where(), "cross-replica");
+}
+
+TEST_F(Scopes, MayBeMoved) {
+  auto scope = [&] { return strategy.scope(); }();
+  const auto moved = std::move(scope);
+  EXPECT_EQ(where(), "cross-replica");
+}
+
+TEST_F(Scopes, MustNotBeLeftOnceTooOften) {
+  auto scope = strategy.scope();
+  scope.exit();
+  EXPECT_FAILS(scope.exit(), RuntimeError, "Variable scope nesting error");
+}
+
+TEST_F(Scopes, MustNotBeLeftBeforeTheGuardsInside) {
+  auto outer = strategy.scope();
+  {
+    const VariableCreatorScope creator(
+        [](const NextCreator& next, VariableRequest request) { return next(std::move(request)); });
+    EXPECT_FAILS(outer.exit(), RuntimeError, "Variable creator scope nesting error");
+    EXPECT_EQ(where(), "cross-replica");
+  }
+  outer.exit();
+}
+
+TEST_F(Scopes, EndedInTheWrongOrderAreLoggedAndRepaired) {
+  const CapturedLog log;
+  {
+    auto outer = std::make_unique<Scope>(strategy.scope());
+    const auto inner = strategy.scope();
+    outer.reset();
+  }
+  EXPECT_EQ(log.count(log::Level::ERROR, "Variable scope nesting error"), 1);
+  EXPECT_EQ(where(), "default");
+}
+
+TEST_F(Scopes, BelongToTheirThread) {
+  const auto scope = strategy.scope();
+  std::thread([] { EXPECT_EQ(where(), "default"); }).join();
+}
+
+TEST_F(Scopes, EndWithAnException) {
+  try {
+    const auto scope = strategy.scope();
+    throw KeyError("test", "x");
+  } catch (const KeyError&) {
+  }
+}
+
+TEST_F(Scopes, OfTheDefaultStrategyChangeNothing) {
+  const auto scope = default_strategy().scope();
+  EXPECT_EQ(where(), "default");
+}
+
+TEST_F(Scopes, OfTheDefaultStrategyMustNotNestInOthers) {
+  const auto scope = strategy.scope();
+  EXPECT_FAILS((void)default_strategy().scope(), RuntimeError, "Must not nest");
+}
+
+TEST_F(Scopes, KeepTheirStrategyAlive) {
+  auto gone = std::make_unique<Strategy>(mirrored(2));
+  const auto scope = gone->scope();
+  gone.reset();
+  EXPECT_EQ(get_strategy().num_replicas_in_sync(), 2);
+}
+
+// set_strategy
+
+class SetStrategy : public Scopes {
+ protected:
+  void TearDown() override {
+    set_strategy(std::nullopt);
+    Scopes::TearDown();
+  }
+};
+
+TEST_F(SetStrategy, IsAScopeWithoutAnEnd) {
+  set_strategy(strategy);
+  EXPECT_EQ(get_strategy(), strategy);
+  EXPECT_EQ(where(), "cross-replica");
+}
+
+TEST_F(SetStrategy, ReplacesTheOneBefore) {
+  set_strategy(mirrored(3));
+  set_strategy(strategy);
+  EXPECT_EQ(get_strategy(), strategy);
+}
+
+TEST_F(SetStrategy, AllowsTheStrategysOwnScopeInside) {
+  set_strategy(strategy);
+  const auto scope = strategy.scope();
+  EXPECT_EQ(where(), "cross-replica");
+}
+
+TEST_F(SetStrategy, IsRefusedInsideAScope) {
+  const auto scope = strategy.scope();
+  EXPECT_FAILS(set_strategy(strategy), RuntimeError, "Must not be called inside");
+  EXPECT_FAILS(set_strategy(mirrored(3)), RuntimeError, "Must not be called inside");
+  EXPECT_FAILS(set_strategy(std::nullopt), RuntimeError, "Must not be called inside");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,201 @@
+// What happens when replicas fail, leave early, or do not do the same.
+
+#include "tests/distribute/layouts.h"
+
+namespace cohort {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+class RunFailures : public OnLayouts {
+ protected:
+  void TearDown() override { expect_usable(); }
+};
+
+at::Tensor all_reduce(const at::Tensor& value) {
+  return get_replica_context().all_reduce("SUM", value);
+}
+
+struct Mine : std::exception {
+  explicit Mine(int number) : number(number) {}
+  int number;
+};
+
+TEST_P(RunFailures, TheLowestReplicasExceptionIsRethrownWithItsType) {
+  try {
+    strategy.run([] { throw Mine(id()); });
+    FAIL() << "nothing was thrown";
+  } catch (const Mine& e) {
+    EXPECT_EQ(e.number, 0);
+    EXPECT_EQ(failed_replica(), 0);
+  }
+}
+
+TEST_P(RunFailures, FailedReplicaTellsWhoItWas) {
+  EXPECT_THROW(strategy.run([&] {
+    if (id() == last) throw Mine(id());
+  }),
+               Mine);
+  EXPECT_EQ(failed_replica(), last);
+}
+
+TEST_P(RunFailures, CohortsErrorsNameTheReplica) {
+  EXPECT_FAILS(strategy.run([&] {
+    if (id() == last) throw ValueError("step", "boom");
+  }),
+               ValueError, cat("in replica ", last));
+}
+
+TEST_P(RunFailures, ReplicasThatWaitAreStopped) {
+  EXPECT_THROW(strategy.run([&] {
+    if (id() == last) throw Mine(id());
+    all_reduce(at::ones({4}));
+    ADD_FAILURE() << "replica " << id() << " got past a collective that can't be";
+  }),
+               Mine);
+}
+
+TEST_P(RunFailures, AReplicaThatSwallowsItsStopDoesNotHideTheReason) {
+  EXPECT_THROW(strategy.run([&] {
+    if (id() == last) throw Mine(id());
+    try {
+      all_reduce(at::ones({4}));
+    } catch (const Cancelled&) {
+    }
+  }),
+               Mine);
+}
+
+TEST_P(RunFailures, LeavingWhileOthersWaitIsAnErrorThatNamesTheReplica) {
+  if (n == 1) return;
+  const auto leave_early = [&] {
+    if (id() == last) return;
+    get_replica_context().merge_call([](Strategy&) {});
+  };
+  EXPECT_FAILS(strategy.run(leave_early), RuntimeError, cat("replica ", last));
+  EXPECT_FAILS(strategy.run(leave_early), RuntimeError,
+               "different number of replica_context().merge_call() calls");
+}
+
+TEST_P(RunFailures, TheFirstReplicaMayBeTheOneThatLeaves) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([&] {
+    if (id() != 0) all_reduce(at::ones({1}));
+  }),
+               RuntimeError, "replica 0 has returned");
+}
+
+TEST_P(RunFailures, DifferentCollectivesAreInvalidArgument) {
+  if (n == 1) return;
+  const auto different = [&] {
+    if (id() == last) {
+      get_replica_context().all_gather(at::ones({1}), 0);
+    } else {
+      all_reduce(at::ones({1}));
+    }
+  };
+  EXPECT_FAILS(strategy.run(different), InvalidArgument,
+               cat("replica ", last, " calls all_gather"));
+}
+
+TEST_P(RunFailures, DifferentShapesAreInvalidArgumentOnEveryReplica) {
+  if (n == 1) return;
+  std::atomic<int> refused = 0;
+  const auto different = [&] {
+    try {
+      all_reduce(at::ones({id() == last ? 2 : 1}));
+    } catch (const InvalidArgument&) {
+      ++refused;
+      throw;
+    }
+  };
+  EXPECT_FAILS(strategy.run(different), InvalidArgument, "[2]");
+  EXPECT_EQ(refused, n);
+}
+
+TEST_P(RunFailures, DifferentDtypesAreInvalidArgument) {
+  if (n == 1) return;
+  EXPECT_FAILS(
+      strategy.run([&] { all_reduce(at::ones({1}, id() == last ? at::kDouble : at::kFloat)); }),
+      InvalidArgument, "Double");
+}
+
+TEST_P(RunFailures, DifferentOpsAreInvalidArgument) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([&] {
+    get_replica_context().all_reduce(id() == last ? "MEAN" : "SUM", at::ones({1}));
+  }),
+               InvalidArgument, "reduce op");
+}
+
+TEST_P(RunFailures, DifferentNumbersOfLeavesAreInvalidArgument) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([&] {
+    get_replica_context().all_reduce("SUM", std::vector(id() == last ? 2 : 1, at::ones({1})));
+  }),
+               InvalidArgument, "leaves");
+}
+
+TEST_P(RunFailures, AMismatchMayBeCaughtAndTheRunGoesOn) {
+  if (n == 1) return;
+  const auto sums = strategy.run([&] {
+    try {
+      all_reduce(at::ones({id() == last ? 2 : 1}));
+    } catch (const InvalidArgument&) {
+    }
+    return all_reduce(at::ones({})).item<double>();
+  });
+  EXPECT_THAT(values_of(sums), Each(n));
+}
+
+TEST_P(RunFailures, WhatAMergeFunctionThrowsCantBeCaughtInReplicas) {
+  EXPECT_THROW(strategy.run([&] {
+    try {
+      get_replica_context().merge_call([](Strategy&) { throw Mine(42); });
+    } catch (...) {
+    }
+  }),
+               Mine);
+}
+
+TEST_P(RunFailures, ResultsOfDifferentLengthsCantBeMerged) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([&] { return std::vector<int>(id() == last ? 2 : 1); }), ValueError,
+               cat("replica ", last));
+}
+
+TEST_P(RunFailures, AnUndefinedTensorIsAValueError) {
+  EXPECT_FAILS(strategy.run([] { all_reduce(at::Tensor()); }), ValueError, "undefined");
+  EXPECT_FAILS(strategy.run([] { get_replica_context().all_gather(at::Tensor(), 0); }), ValueError,
+               "undefined");
+}
+
+TEST_P(RunFailures, DtypesThatCantBeAddedAreInvalidArgument) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([] { all_reduce(at::ones({1}, at::kBool)); }), InvalidArgument, "");
+}
+
+TEST_P(RunFailures, ManyFailuresInARow) {
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_THROW(strategy.run([&] {
+      if (id() == i % n) throw Mine(i);
+      all_reduce(at::ones({1}));
+    }),
+                 Mine);
+  }
+}
+
+TEST_P(RunFailures, BackwardThroughACollectiveAfterTheRunIsAnError) {
+  if (n == 1) return;
+  const auto results = strategy.run([] {
+    const at::Tensor x = at::ones({2}).requires_grad_();
+    return all_reduce(x).sum();
+  });
+  EXPECT_FAILS(results.values()[0].backward(), RuntimeError, "strategy.run()");
+}
+
+ON_ALL_LAYOUTS(RunFailures);
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,180 @@
+#include <mutex>
+#include <set>
+
+#include "tests/distribute/layouts.h"
+
+namespace cohort {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+
+class Run : public OnLayouts {};
+
+TEST_P(Run, GivesOneResultPerReplicaInTheirOrder) {
+  EXPECT_THAT(values_of(strategy.run([] { return id(); })), ElementsAreArray(ids()));
+}
+
+TEST_P(Run, GivesEachReplicaItsComponentAndSharedArgumentsToAll) {
+  const auto own = strategy.distribute_values_from_function(
+      [](const ValueContext& context) { return context.replica_id_in_sync_group * 10; });
+  const auto sums = strategy.run([](int x, int y) { return x + y; }, own, 5);
+  for (int r = 0; r < n; ++r) EXPECT_EQ(sums.values()[r], 10 * r + 5);
+}
+
+TEST_P(Run, DoesNotCopyWhatIsNotDistributed) {
+  const std::string shared = "long enough to live on the heap, wherever strings are";
+  const auto same = strategy.run([&](const std::string& text) { return &text == &shared; }, shared);
+  EXPECT_THAT(values_of(same), Each(true));
+}
+
+TEST_P(Run, MergesNestsLeafByLeaf) {
+  const auto result = strategy.run([] {
+    return std::pair(id(), std::map<std::string, std::vector<int>>{{"k", {id(), -id()}}});
+  });
+  EXPECT_EQ(result.first.values()[last], last);
+  EXPECT_EQ(result.second.at("k")[1].values()[last], -last);
+}
+
+TEST_P(Run, MayReturnNothing) {
+  std::atomic<int> calls = 0;
+  strategy.run([&] { ++calls; });
+  EXPECT_EQ(calls, n);
+}
+
+TEST_P(Run, TakesMoveOnlyFunctionsAndMutableOnes) {
+  auto counter = std::make_unique<std::atomic<int>>(0);
+  strategy.run([c = std::move(counter)]() mutable { ++*c; });
+}
+
+TEST_P(Run, TellsEachReplicaItsDevice) {
+  const auto devices = strategy.run([] { return get_replica_context().devices(); });
+  EXPECT_EQ(devices[0].values()[0], Device("cpu:0"));
+  EXPECT_EQ(devices[0].values()[last], Device(DeviceType::CPU, GetParam().devices - 1));
+  EXPECT_EQ(devices[0].devices()->size(), static_cast<std::size_t>(n));
+}
+
+TEST_P(Run, UsesAThreadPerReplicaAndTheCallersForTheFirst) {
+  const auto caller = std::this_thread::get_id();
+  const auto first = strategy.run([] { return std::this_thread::get_id(); });
+  const auto second = strategy.run([] { return std::this_thread::get_id(); });
+  EXPECT_EQ(first.values()[0], caller);
+  EXPECT_THAT(values_of(second), ElementsAreArray(values_of(first)));
+  const std::set<std::thread::id> distinct(first.values().begin(), first.values().end());
+  EXPECT_EQ(distinct.size(), static_cast<std::size_t>(n));
+}
+
+TEST_P(Run, ManyShortRuns) {
+  std::atomic<int> calls = 0;
+  for (int i = 0; i < 300; ++i) strategy.run([&] { ++calls; });
+  EXPECT_EQ(calls, 300 * n);
+}
+
+ON_ALL_LAYOUTS(Run);
+
+/// Waits until as many threads are here as are expected; false if they do not come.
+bool meet(std::atomic<int>& here, int expected) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ++here;
+  while (here < expected) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(RunConcurrently, ReplicasOnDifferentDevicesComputeAtTheSameTime) {
+  std::atomic<int> here = 0;
+  EXPECT_THAT(values_of(mirrored(2).run([&] { return meet(here, 2); })), Each(true));
+}
+
+TEST(RunConcurrently, ReplicasOfOneDeviceTakeTurns) {
+  std::atomic<int> computing = 0, most = 0;
+  mirrored(1, 4).run([&] {
+    for (int i = 0; i < 20; ++i) {
+      most = std::max(most.load(), ++computing);
+      std::this_thread::yield();
+      --computing;
+      get_replica_context().all_reduce("SUM", at::ones({1}));
+    }
+  });
+  EXPECT_EQ(most, 1);
+}
+
+TEST(RunConcurrently, TwoThreadsRunOneStrategySideBySide) {
+  const Strategy strategy = mirrored(2);
+  std::atomic<int> here = 0;
+  std::vector<std::vector<double>> sums(2);
+  std::vector<std::thread> users;
+  for (int user = 0; user < 2; ++user) {
+    users.emplace_back([&, user] {
+      sums[user] = values_of(strategy.run([&] {
+        meet(here, 4);
+        const auto own = at::full({}, 10. * user + id(), at::kDouble);
+        return get_replica_context().all_reduce("SUM", own).item<double>();
+      }));
+    });
+  }
+  for (auto& user : users) user.join();
+  EXPECT_THAT(sums[0], Each(1));
+  EXPECT_THAT(sums[1], Each(21));
+}
+
+TEST(RunConcurrently, StrategiesOfDifferentSizesWorkSideBySide) {
+  const Strategy small = mirrored(2), large = mirrored(3, 5);
+  const auto train = [](const Strategy& strategy) {
+    for (int i = 0; i < 50; ++i) {
+      const auto sums = strategy.run(
+          [] { return get_replica_context().all_reduce("SUM", at::ones({})).item<double>(); });
+      EXPECT_THAT(values_of(sums), Each(strategy.num_replicas_in_sync()));
+    }
+  };
+  std::thread other([&] { train(large); });
+  train(small);
+  other.join();
+}
+
+TEST(RunConcurrently, ARunInsideAMergeCallHasItsOwnReplicas) {
+  const Strategy strategy = mirrored(2, 4);
+  const auto results = strategy.run([] {
+    return get_replica_context().merge_call([](Strategy& inner) {
+      const auto sums = inner.run(
+          [] { return get_replica_context().all_reduce("SUM", at::ones({})).item<double>(); });
+      return sums.values()[3];
+    });
+  });
+  EXPECT_THAT(values_of(results), Each(4));
+}
+
+TEST(RunLifetime, DroppingTheLastHandleWaitsForARunInFlight) {
+  std::atomic<bool> started = false, ended = false;
+  auto strategy = std::make_unique<Strategy>(mirrored(2));
+  std::thread user([&, &extended = strategy->extended()] {
+    extended.call_for_each_replica([&] {
+      started = true;
+      if (id() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (id() == 1) ended = true;
+    });
+  });
+  while (!started) std::this_thread::yield();
+  strategy.reset();
+  EXPECT_TRUE(ended);
+  user.join();
+}
+
+TEST(RunLifetime, AReplicaMayDropTheLastHandle) {
+  for (const int who : {0, 1}) {
+    auto last = std::make_unique<Strategy>(mirrored(2));
+    const Strategy& strategy = *last;
+    const auto ids = strategy.run([&] {
+      if (id() == who) last.reset();
+      get_replica_context().all_reduce("SUM", at::ones({1}));
+      return id();
+    });
+    EXPECT_THAT(values_of(ids), ElementsAre(0, 1));
+  }
+}
+
+}  // namespace
+}  // namespace cohort

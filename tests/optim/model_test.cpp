@@ -1,0 +1,359 @@
+#include "cohort/optim/model.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include "tests/optim/training.h"
+
+namespace cohort {
+namespace {
+
+/// A module with everything that a Model must keep: parameters, moving averages, a counter, and a
+/// constant whose mean over three replicas would be rounded.
+struct NormedImpl : nn::Module {
+  explicit NormedImpl(int channels = 3, double scale = 0.1) {
+    conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(channels, 4, 3)));
+    norm = register_module("norm", nn::BatchNorm2d(4));
+    this->scale = register_buffer("scale", torch::full({1}, scale));
+  }
+  Tensor forward(const Tensor& x) { return norm(conv(x)) * scale; }
+  Tensor features(const Tensor& x) { return conv(x); }
+  nn::Conv2d conv{nullptr};
+  nn::BatchNorm2d norm{nullptr};
+  Tensor scale;
+};
+TORCH_MODULE(Normed);
+
+struct NeedsASizeImpl : nn::Module {
+  explicit NeedsASizeImpl(int size) { weight = register_parameter("weight", torch::randn({size})); }
+  Tensor forward(const Tensor& x) { return x * weight; }
+  Tensor weight;
+};
+TORCH_MODULE(NeedsASize);
+
+Tensor images(int rows = 2, int channels = 3) {
+  return torch::sin(torch::arange(rows * channels * 36, at::kFloat)).view({rows, channels, 6, 6});
+}
+
+class ModelTest : public ManyDevices {
+ protected:
+  const Strategy strategy_ = mirrored(3);
+  Scope scope_ = strategy_.scope();
+
+  template <class M>
+  static Tensor parameter(const Model<M>& model, int replica, const std::string& name) {
+    return model.shared()->replica(replica)->named_parameters()[name];
+  }
+  template <class M>
+  static Tensor buffer(const Model<M>& model, int replica, const std::string& name) {
+    return model.shared()->replica(replica)->named_buffers()[name];
+  }
+  template <class M>
+  static void expect_equal_replicas(const Model<M>& model, int count = 3) {
+    ASSERT_EQ(model.shared()->replicas(), count);
+    expect_on_every_replica(model, state_of(*model.shared()->replica(0)), 0);
+    for (const auto& entry : model.named_parameters()) {
+      for (int r = 1; r < count; ++r) {
+        EXPECT_FALSE(parameter(model, r, entry.key()).is_same(entry.value())) << entry.key();
+      }
+    }
+  }
+};
+
+// Making.
+
+TEST_F(ModelTest, IsMadeFromArgumentsOfTheModule) {
+  Model<Normed> model(1, 0.5);
+  expect_equal_replicas(model);
+  EXPECT_EQ(model->scale.item<float>(), 0.5f);
+  expect_equal_replicas(Model<NormedImpl>(2));
+  expect_equal_replicas(Model<nn::Linear>(3, 2));
+}
+
+TEST_F(ModelTest, IsMadeByAFactory) {
+  expect_equal_replicas(Model<Net>([] { return Net(); }));
+  expect_equal_replicas(Model<NetImpl>([] { return std::make_shared<NetImpl>(); }));
+  expect_equal_replicas(Model<nn::Sequential>(
+      [] { return nn::Sequential(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 3)); }));
+}
+
+TEST_F(ModelTest, IsMadeFromAModuleThatExists) {
+  nn::Linear cloneable(4, 2);
+  Model<nn::Linear> cloned(cloneable);
+  expect_equal_replicas(cloned);
+  EXPECT_TRUE(parameter(cloned, 0, "weight").is_same(cloneable->weight));
+
+  Net constructible;
+  Model<Net> constructed(constructible);
+  expect_equal_replicas(constructed);
+  expect_equal_replicas(Model<NetImpl>(std::make_shared<NetImpl>()));
+
+  NeedsASize sized(5);
+  expect_equal_replicas(Model<NeedsASize>(sized, [] { return NeedsASize(5); }));
+  EXPECT_FAILS(Model<NeedsASize>(sized, [] { return NeedsASize(6); }), ValueError,
+               "other parameters");
+}
+
+TEST_F(ModelTest, OfOneModuleForAllReplicasIsAnError) {
+  const Net net;
+  EXPECT_FAILS(Model<Net>([&] { return net; }), ValueError, "first.weight");
+  EXPECT_FAILS(Model<nn::Sequential>(nn::Linear(4, 2), nn::ReLU()), ValueError,
+               "give a factory that makes a new module");
+  EXPECT_FAILS(Model<NetImpl>(std::shared_ptr<NetImpl>()), ValueError, "empty");
+}
+
+TEST_F(ModelTest, MadeInsideRunIsAnError) {
+  EXPECT_FAILS(strategy_.run([] { Model<Net>(); }), RuntimeError, "made inside strategy.run()");
+  expect_equal_replicas(Model<Net>());
+}
+
+TEST(Model, MadeOutsideOfAnyScopeIsAPlainModule) {
+  Model<Net> model;
+  EXPECT_EQ(model.shared()->replicas(), 1);
+  EXPECT_EQ(model(batch().x).sizes(), (std::vector<std::int64_t>{13, 3}));
+}
+
+TEST_F(ModelTest, BeginsWithTheSameValuesOnAnyNumberOfReplicas) {
+  scope_.exit();
+  std::string first;
+  for (const NamedStrategy& named : all_strategies()) {
+    const Strategy strategy = named.make();
+    const auto scope = strategy.scope();
+    torch::manual_seed(4);
+    const std::string initial = fingerprint(Model<Normed>());
+    const std::string both = initial + fingerprint(Model<Normed>());
+    if (first.empty()) first = both;
+    EXPECT_EQ(both, first) << named << ": also what is drawn afterwards";
+  }
+}
+
+// Using.
+
+TEST_F(ModelTest, GivesEachReplicaItsOwnModule) {
+  Model<Normed> model;
+  const auto same = strategy_.run(
+      [&](const Tensor& x) {
+        EXPECT_EQ(&*model->conv, &*dynamic_cast<NormedImpl&>(*model.shared()->replica(id())).conv);
+        EXPECT_TRUE(model.parameters()[0].is_same(parameter(model, id(), "conv.weight")));
+        EXPECT_TRUE(model.named_parameters()["conv.weight"].is_same(model.parameters()[0]));
+        return model->features(x).equal(model->conv(x));
+      },
+      images());
+  for (const bool each : same.values()) EXPECT_TRUE(each);
+}
+
+TEST_F(ModelTest, SwitchesTheModeOfOneReplicaOrOfAll) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    if (id() == 1) model.eval();
+    EXPECT_EQ(model.is_training(), id() != 1);
+  });
+  EXPECT_TRUE(model.is_training());
+  model.eval();
+  strategy_.run([&] { EXPECT_FALSE(model.is_training()); });
+  model.train();
+  strategy_.run([&] { EXPECT_TRUE(model.is_training()); });
+}
+
+TEST_F(ModelTest, FreezesByPrefixOnAllReplicas) {
+  Model<Net> model;
+  model.freeze("first");
+  strategy_.run([&] {
+    for (const auto& entry : model.named_parameters()) {
+      EXPECT_EQ(entry.value().requires_grad(), entry.key().rfind("first", 0) != 0) << entry.key();
+    }
+  });
+  model.unfreeze();
+  strategy_.run([&] {
+    for (const Tensor& p : model.parameters()) EXPECT_TRUE(p.requires_grad());
+  });
+  EXPECT_FAILS(model.freeze("third"), ValueError, "third");
+  EXPECT_FAILS(strategy_.run([&] { model.freeze(); }), RuntimeError, "inside strategy.run()");
+}
+
+// Buffers.
+
+TEST_F(ModelTest, AveragesMovingAveragesAndTakesCountersOfReplicaZero) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    const at::NoGradGuard no_grad;
+    for (int i = 0; i <= id(); ++i) model(images() + id());
+  });
+  Tensor mean = torch::zeros({4});
+  for (int r = 0; r < 3; ++r) mean += buffer(model, r, "norm.running_mean") / 3;
+  const StateDict state = model.state_dict();
+  EXPECT_FALSE(buffer(model, 0, "norm.running_mean").allclose(mean));
+  EXPECT_TRUE(state.at("norm.running_mean").allclose(mean));
+  EXPECT_EQ(state.at("norm.num_batches_tracked").item<int>(), 1);
+  EXPECT_EQ(buffer(model, 2, "norm.num_batches_tracked").item<int>(), 3);
+  EXPECT_TRUE(state.at("scale").equal(torch::full({1}, 0.1))) << "a constant keeps its bits";
+}
+
+TEST_F(ModelTest, UsesAggregatedBuffersOutsideOfReplicasAndLeavesThemAsTheyAre) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    const at::NoGradGuard no_grad;
+    model(images() + id());
+  });
+  const Tensor own = buffer(model, 0, "norm.running_mean").clone();
+  Normed plain;
+  Model<Normed> single(plain);
+  single.load_state_dict(model.state_dict());
+  model.eval();
+  plain->eval();
+  EXPECT_TRUE(model(images()).equal(plain(images())));
+  scope_.exit();
+  EXPECT_TRUE(model(images()).equal(plain(images()))) << "in default context too";
+  EXPECT_TRUE(model->forward(images()).equal(plain(images())));
+  EXPECT_TRUE(buffer(model, 0, "norm.running_mean").equal(own));
+  EXPECT_FALSE(buffer(model, 1, "norm.running_mean").equal(own));
+}
+
+TEST_F(ModelTest, WritesToTheBuffersOfAllReplicasWhenItTrainsOutsideOfThem) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    const at::NoGradGuard no_grad;
+    model(images() + id());
+  });
+  Normed plain;
+  const StateDict before = model.state_dict();
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& entry : plain->named_parameters()) entry.value().copy_(before.at(entry.key()));
+    for (auto& entry : plain->named_buffers()) entry.value().copy_(before.at(entry.key()));
+    model(images(4));
+    plain(images(4));
+  }
+  expect_on_every_replica(model, state_of(*plain), 1e-6);
+  EXPECT_EQ(model.state_dict().at("norm.num_batches_tracked").item<int>(), 2);
+}
+
+// Channels last.
+
+TEST_F(ModelTest, KeepsConvolutionsInChannelsLastWithTheSameResult) {
+  const auto options = optim::SGDOptions(0.1);
+  const auto train = [&](const ModelOptions& layout) {
+    torch::manual_seed(2);
+    Model<Normed> model(layout);
+    Optimizer<optim::SGD> optimizer(model, options);
+    for (int i = 0; i < 3; ++i) {
+      strategy_.run([&] {
+        optimizer.zero_grad();
+        model(images(2) * (id() + 1)).pow(2).sum().backward();
+        optimizer.step();
+      });
+    }
+    for (int r = 0; r < 3 && layout.channels_last; ++r) {
+      const auto format = at::MemoryFormat::ChannelsLast;
+      EXPECT_TRUE(parameter(model, r, "conv.weight").is_contiguous(format)) << r;
+      EXPECT_TRUE(parameter(model, r, "conv.weight").grad().is_contiguous(format)) << r;
+    }
+    return model.state_dict();
+  };
+  expect_near(train({.channels_last = true}), train({}));
+}
+
+// State.
+
+TEST_F(ModelTest, LoadsAStateDictOnAllReplicas) {
+  Model<Normed> model, other;
+  StateDict state = other.state_dict();
+  state["norm.running_var"].fill_(3);
+  state["norm.num_batches_tracked"].fill_(7);
+  model.load_state_dict(state);
+  expect_on_every_replica(model, state, 0);
+}
+
+TEST_F(ModelTest, RefusesAStateDictThatDoesNotFitAndChangesNothing) {
+  Model<Normed> model, other;
+  const std::string before = fingerprint(model);
+  StateDict missing = other.state_dict(), unknown = missing, reshaped = missing;
+  missing.erase("norm.running_mean");
+  unknown["head.weight"] = torch::ones({1});
+  reshaped["conv.bias"] = torch::ones({5});
+  EXPECT_FAILS(model.load_state_dict(missing), ValueError, "\"norm.running_mean\" is missing");
+  EXPECT_FAILS(model.load_state_dict(unknown), ValueError, "\"head.weight\" is not in the model");
+  EXPECT_FAILS(model.load_state_dict(reshaped), ValueError, "\"conv.bias\" has another shape");
+  EXPECT_EQ(fingerprint(model), before);
+  EXPECT_FAILS(strategy_.run([&] { model.load_state_dict(missing); }), RuntimeError,
+               "inside strategy.run()");
+  EXPECT_FAILS(strategy_.run([&] { model.state_dict(); }), RuntimeError, "inside strategy.run()");
+}
+
+TEST_F(ModelTest, HasAFingerprintOfNamesShapesTypesAndValues) {
+  const StateDict state{{"a", torch::arange(6, at::kFloat)}};
+  const std::string print = fingerprint(state);
+  EXPECT_EQ(print.size(), 16U);
+  EXPECT_EQ(fingerprint({{"a", torch::arange(6, at::kFloat)}}), print);
+  EXPECT_NE(fingerprint({{"b", torch::arange(6, at::kFloat)}}), print);
+  EXPECT_NE(fingerprint({{"a", torch::arange(6, at::kFloat).view({2, 3})}}), print);
+  EXPECT_NE(fingerprint({{"a", torch::arange(6, at::kInt)}}), print);
+  EXPECT_NE(fingerprint({{"a", torch::tensor({0.f, 1.f, 2.f, 3.f, 4.f, 5.0000005f})}}), print);
+  EXPECT_NE(fingerprint({{"a", torch::zeros({1})}}), fingerprint({{"a", -torch::zeros({1})}}));
+}
+
+// Files.
+
+class ModelFile : public ModelTest {
+ protected:
+  ~ModelFile() override { std::remove(path_.c_str()); }
+  const std::string path_ = testing::TempDir() + "cohort_model_test.pt";
+};
+
+TEST_F(ModelFile, IsReadByAnyStrategyAndByPlainLibTorch) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    const at::NoGradGuard no_grad;
+    model(images() + id());
+  });
+  model.save(path_);
+  const StateDict saved = model.state_dict();
+
+  Model<Normed> other;
+  other.load(path_);
+  expect_on_every_replica(other, saved, 0);
+
+  Normed plain;
+  torch::load(plain, path_);
+  expect_near(state_of(*plain), saved, 0);
+
+  scope_.exit();
+  Model<Normed> alone;
+  alone.load(path_);
+  EXPECT_EQ(fingerprint(alone), fingerprint(saved));
+}
+
+TEST_F(ModelFile, OfPlainLibTorchIsRead) {
+  const auto make = [] {
+    return nn::Sequential(nn::Linear(4, 8), nn::ReLU(), nn::BatchNorm1d(8), nn::Linear(8, 3));
+  };
+  nn::Sequential plain = make();
+  torch::save(plain, path_);
+  Model<nn::Sequential> model(make);
+  model.load(path_);
+  expect_on_every_replica(model, state_of(*plain), 0);
+}
+
+TEST_F(ModelFile, ThatDoesNotFitIsNamedWithItsTensor) {
+  Model<Normed>(1).save(path_);
+  Model<Normed> model;
+  const std::string before = fingerprint(model);
+  EXPECT_FAILS(model.load(path_), ValueError, "\"conv.weight\" has another shape");
+  EXPECT_FAILS(model.load(path_), ValueError, path_);
+  EXPECT_FAILS(Model<Net>().load(path_), ValueError, "\"first.bias\" is missing");
+  EXPECT_EQ(fingerprint(model), before);
+}
+
+TEST_F(ModelFile, ThatCannotBeReadOrWrittenIsNamed) {
+  Model<Net> model;
+  EXPECT_FAILS(model.load(path_), NotFound, path_);
+  EXPECT_FAILS(model.save("/nowhere/model.pt"), NotFound, "/nowhere/model.pt: can't be written");
+  std::ofstream(path_) << "not a module";
+  EXPECT_FAILS(model.load(path_), InvalidArgument, path_);
+  model.save(path_);
+  model.load(path_);
+  EXPECT_FAILS(strategy_.run([&] { model.save(path_); }), RuntimeError, "inside strategy.run()");
+}
+
+}  // namespace
+}  // namespace cohort

@@ -1,0 +1,369 @@
+#include "cohort/optim/optimizer.h"
+
+#include "tests/optim/training.h"
+
+namespace cohort {
+namespace {
+
+class OnEachStrategy : public ManyDevices, public testing::WithParamInterface<NamedStrategy> {
+ protected:
+  /// Three steps give what plain LibTorch gives with the whole batch.
+  template <class O, class Options>
+  void expect_as_plain(const Options& options) {
+    Trainer<O> trainer(GetParam().make(), options);
+    expect_near(trainer.train(3), PlainTrainer<O>(options).train(3));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, OnEachStrategy, testing::ValuesIn(all_strategies()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(OnEachStrategy, AllOptimizersDoWhatTheyDoWithTheWholeBatch) {
+  expect_as_plain<optim::SGD>(optim::SGDOptions(0.1));
+  expect_as_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).nesterov(true));
+  expect_as_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  expect_as_plain<optim::Adam>(optim::AdamOptions(0.01));
+  expect_as_plain<optim::AdamW>(optim::AdamWOptions(0.01));
+  expect_as_plain<optim::RMSprop>(optim::RMSpropOptions(0.01));
+  expect_as_plain<optim::Adagrad>(optim::AdagradOptions(0.1));
+}
+
+Net in_double() {
+  Net net = Trainer<optim::SGD>::seeded()();
+  net->to(at::kDouble);
+  return net;
+}
+
+/// Two steps of LBFGS, each with several evaluations, in plain LibTorch.
+StateDict plain_lbfgs(const optim::LBFGSOptions& options) {
+  const Batch whole = batch(13, at::kDouble);
+  Net net = in_double();
+  optim::LBFGS optimizer(net->parameters(), options);
+  for (int i = 0; i < 2; ++i) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const Tensor loss = losses(net(whole.x), whole.y).mean();
+      loss.backward();
+      return loss;
+    });
+  }
+  return state_of(*net);
+}
+
+TEST_P(OnEachStrategy, LbfgsEvaluatesItsClosureOnAllReplicas) {
+  const auto options = optim::LBFGSOptions(0.5).max_iter(5);
+  const Batch whole = batch(13, at::kDouble);
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  Model<Net> model(in_double);
+  Optimizer<optim::LBFGS> optimizer(model, options);
+  std::vector<double> first;
+  for (int i = 0; i < 2; ++i) {
+    const auto loss = strategy.run([&] {
+      return optimizer.step([&] {
+        optimizer.zero_grad();
+        const Tensor part = loss_of(model, own_share(whole), whole);
+        part.backward();
+        return part;
+      });
+    });
+    for (const Tensor& each : loss.values()) {
+      EXPECT_EQ(each.item<double>(), loss.values()[0].item<double>()) << "the same on all";
+    }
+  }
+  expect_near(model.state_dict(), plain_lbfgs(options), 1e-8);
+}
+
+struct WordsImpl : nn::Module {
+  WordsImpl() {
+    torch::manual_seed(3);
+    table = register_module("table", nn::Embedding(nn::EmbeddingOptions(10, 4).sparse(true)));
+    head = register_module("head", nn::Linear(4, 3));
+  }
+  Tensor forward(const Tensor& words) { return head(table(words)); }
+  nn::Embedding table{nullptr};
+  nn::Linear head{nullptr};
+};
+TORCH_MODULE(Words);
+
+template <class O, class Options>
+void expect_words_as_plain(const Strategy& strategy, const Options& options) {
+  const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
+  Words plain;
+  O plain_optimizer(plain->parameters(), options);
+  const auto scope = strategy.scope();
+  Model<Words> model;
+  Optimizer<O> optimizer(model, options);
+  for (int i = 0; i < 3; ++i) {
+    plain_optimizer.zero_grad();
+    losses(plain(whole.x), whole.y).mean().backward();
+    plain_optimizer.step();
+    step_on(strategy, model, optimizer, whole);
+  }
+  expect_on_every_replica(model, state_of(*plain));
+}
+
+TEST_P(OnEachStrategy, SparseGradientsOfEmbeddingsAreConcatenated) {
+  expect_words_as_plain<optim::SGD>(GetParam().make(), optim::SGDOptions(0.1));
+  expect_words_as_plain<optim::Adagrad>(GetParam().make(), optim::AdagradOptions(0.1));
+}
+
+TEST_P(OnEachStrategy, ClipsByTheGlobalNormAsLibTorchDoes) {
+  const auto options = optim::SGDOptions(1);
+  Trainer<optim::SGD> trainer(GetParam().make(), options, {.clip_global_norm = 0.05});
+  PlainTrainer<optim::SGD> plain(options);
+  for (int i = 0; i < 3; ++i) {
+    trainer.step();
+    plain.optimizer.zero_grad();
+    losses(plain.net(batch().x), batch().y).mean().backward();
+    nn::utils::clip_grad_norm_(plain.net->parameters(), 0.05);
+    plain.optimizer.step();
+  }
+  expect_near(trainer.model.state_dict(), state_of(*plain.net), 1e-6);
+}
+
+TEST_P(OnEachStrategy, SchedulersChangeTheLearningRateOfAllCopies) {
+  const auto options = optim::SGDOptions(0.5);
+  PlainTrainer<optim::SGD> plain(options);
+  optim::StepLR plain_scheduler(plain.optimizer, 2, 0.1);
+  Trainer<optim::SGD> inside(GetParam().make(), options);
+  Scheduler<optim::StepLR> scheduler_inside(inside.optimizer, 2, 0.1);
+  for (int i = 0; i < 5; ++i) {
+    plain.step();
+    plain_scheduler.step();
+    inside.step();
+    inside.strategy.run([&] { scheduler_inside.step(); });
+  }
+  expect_on_every_replica(inside.model, state_of(*plain.net));
+}
+
+class OptimizerTest : public ManyDevices {};
+
+TEST_F(OptimizerTest, ASchedulerMayStepTwiceInARowAndOutsideOfRun) {
+  Trainer<optim::SGD> trainer(mirrored(2, 4), optim::SGDOptions(1));
+  Scheduler<optim::StepLR> scheduler(trainer.optimizer, 1, 0.5);
+  const auto rate = [&](int copy) {
+    return trainer.optimizer.copy(copy).param_groups()[0].options().get_lr();
+  };
+  trainer.strategy.run([&] {
+    scheduler.step();
+    scheduler.step();
+  });
+  EXPECT_EQ(rate(0), 0.5) << "LibTorch's first step changes nothing";
+  EXPECT_EQ(rate(1), 0.5);
+  scheduler.step();
+  EXPECT_EQ(rate(0), 0.25);
+  EXPECT_EQ(rate(1), 0.25);
+}
+
+TEST_F(OptimizerTest, GroupsHaveOptionsOfTheirOwnByPrefix) {
+  const Strategy strategy = mirrored(2);
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  const StateDict before = model.state_dict();
+  Optimizer<optim::SGD> optimizer(
+      model, optim::SGDOptions(0.1),
+      {{"second.weight", optim::SGDOptions(0)}, {"first", optim::SGDOptions(0.2)}});
+  EXPECT_EQ(optimizer.copy(1).param_groups().size(), 3U);
+  step_on(strategy, model, optimizer, batch());
+  const StateDict after = model.state_dict();
+  EXPECT_TRUE(after.at("second.weight").equal(before.at("second.weight")));
+  EXPECT_FALSE(after.at("second.bias").equal(before.at("second.bias")));
+  EXPECT_FALSE(after.at("first.weight").equal(before.at("first.weight")));
+  const std::vector<ParameterGroup<optim::SGDOptions>> none{{"third", optim::SGDOptions(0.1)}};
+  EXPECT_FAILS(Optimizer<optim::SGD>(model, optim::SGDOptions(0.1), none), ValueError, "third");
+}
+
+TEST_F(OptimizerTest, OneForSeveralModels) {
+  const auto make_first = [] { return torch::manual_seed(1), nn::Linear(4, 8); };
+  const auto make_second = [] { return torch::manual_seed(2), nn::Linear(8, 3); };
+  nn::Linear plain_first = make_first(), plain_second = make_second();
+  auto parameters = plain_first->parameters();
+  for (const Tensor& p : plain_second->parameters()) parameters.push_back(p);
+  optim::Adam plain(parameters, optim::AdamOptions(0.01));
+
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<nn::Linear> first(make_first), second(make_second);
+  Optimizer<optim::Adam> optimizer({first, second}, optim::AdamOptions(0.01));
+  const Batch whole = batch();
+  for (int i = 0; i < 3; ++i) {
+    plain.zero_grad();
+    losses(plain_second(torch::relu(plain_first(whole.x))), whole.y).mean().backward();
+    plain.step();
+    strategy.run([&] {
+      const auto [x, y] = own_share(whole);
+      optimizer.zero_grad();
+      average_loss(losses(second(torch::relu(first(x))), y), 13).backward();
+      optimizer.step();
+    });
+  }
+  expect_on_every_replica(first, state_of(*plain_first));
+  expect_on_every_replica(second, state_of(*plain_second));
+  const std::vector<ParameterGroup<optim::AdamOptions>> groups{{"1.", optim::AdamOptions(0.5)}};
+  Optimizer<optim::Adam> grouped({first, second}, optim::AdamOptions(0.01), groups);
+  EXPECT_EQ(grouped.copy().param_groups()[0].params().size(), 2U);
+}
+
+TEST_F(OptimizerTest, TwoOfTwoModelsTakeTurnsAsInAnAdversarialTraining) {
+  const auto make_maker = [] { return torch::manual_seed(1), nn::Linear(4, 4); };
+  const auto make_judge = [] { return torch::manual_seed(2), nn::Linear(4, 3); };
+  const Batch whole = batch();
+  const auto options = optim::SGDOptions(0.1).momentum(0.9);
+
+  nn::Linear plain_maker = make_maker(), plain_judge = make_judge();
+  optim::SGD plain_making(plain_maker->parameters(), options);
+  optim::SGD plain_judging(plain_judge->parameters(), options);
+
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<nn::Linear> maker(make_maker), judge(make_judge);
+  Optimizer<optim::SGD> making(maker, options), judging(judge, options);
+  for (int i = 0; i < 3; ++i) {
+    plain_judging.zero_grad();
+    losses(plain_judge(plain_maker(whole.x).detach()), whole.y).mean().backward();
+    plain_judging.step();
+    plain_making.zero_grad();
+    losses(plain_judge(plain_maker(whole.x)), whole.y).mean().neg().backward();
+    plain_making.step();
+    strategy.run([&] {
+      const auto [x, y] = own_share(whole);
+      judging.zero_grad();
+      average_loss(losses(judge(maker(x).detach()), y), 13).backward();
+      judging.step();
+      making.zero_grad();
+      const auto not_judging = judging.no_sync();
+      average_loss(losses(judge(maker(x)), y), 13).neg().backward();
+      making.step();
+    });
+  }
+  expect_on_every_replica(maker, state_of(*plain_maker));
+  expect_on_every_replica(judge, state_of(*plain_judge));
+}
+
+TEST_F(OptimizerTest, TheNewestOneOfAModelCounts) {
+  Trainer<optim::SGD> trainer(mirrored(2), optim::SGDOptions(0.1));
+  const Optimizer<optim::SGD> old = trainer.optimizer;
+  PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1));
+  trainer.optimizer = Optimizer<optim::SGD>(trainer.model, optim::SGDOptions(0.1));
+  expect_near(trainer.train(3), plain.train(3));
+  trainer.optimizer = old;
+  EXPECT_FAILS(trainer.step(), RuntimeError, "another optimizer was made for the same model");
+}
+
+/// A network that uses one matrix twice, and registers it twice.
+struct TiedImpl : nn::Module {
+  TiedImpl() {
+    torch::manual_seed(1);
+    table = register_parameter("table", torch::randn({4, 4}));
+    output = register_parameter("output", table);
+    head = register_module("head", nn::Linear(4, 3));
+  }
+  Tensor forward(const Tensor& x) { return head(torch::tanh(x.matmul(table)).matmul(output)); }
+  Tensor table, output;
+  nn::Linear head{nullptr};
+};
+TORCH_MODULE(Tied);
+
+TEST_F(OptimizerTest, ATensorThatModulesShareIsUpdatedOnce) {
+  const Batch whole = batch();
+  Tied plain;
+  optim::SGD plain_optimizer({plain->table, plain->head->weight, plain->head->bias},
+                             optim::SGDOptions(0.1));
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<Tied> model;
+  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
+  for (int i = 0; i < 3; ++i) {
+    plain_optimizer.zero_grad();
+    losses(plain(whole.x), whole.y).mean().backward();
+    plain_optimizer.step();
+    step_on(strategy, model, optimizer, whole);
+  }
+  expect_on_every_replica(model, state_of(*plain));
+}
+
+TEST_F(OptimizerTest, InCrossReplicaContextAnError) {
+  Trainer<optim::SGD> trainer(mirrored(2), optim::SGDOptions(0.1));
+  EXPECT_FAILS(trainer.optimizer.step(), RuntimeError, "cannot be called in cross-replica context");
+  EXPECT_FAILS(trainer.optimizer.step([] { return Tensor(); }), RuntimeError,
+               "cannot be called in cross-replica context");
+  EXPECT_FAILS(trainer.strategy.run([&] {
+    get_replica_context().merge_call([&](Strategy&) { trainer.optimizer.step(); });
+  }),
+               RuntimeError, "cannot be called in cross-replica context");
+}
+
+TEST_F(OptimizerTest, InAReplicaOfAnotherStrategyAnError) {
+  auto trainer = std::make_unique<Trainer<optim::SGD>>(mirrored(2), optim::SGDOptions(0.1));
+  auto& optimizer = trainer->optimizer;
+  std::thread([&] {
+    EXPECT_FAILS(mirrored(2).run([&] { optimizer.step(); }), RuntimeError, "Mixing different");
+  }).join();
+}
+
+TEST_F(OptimizerTest, InDefaultContextUpdatesAllCopiesOfAMirroredModel) {
+  for (const Strategy& strategy : {mirrored(2), mirrored(2, 4), central(2)}) {
+    std::optional<Trainer<optim::SGD>> trainer;
+    trainer.emplace(strategy, optim::SGDOptions(0.1).momentum(0.9));
+    auto model = trainer->model;
+    auto optimizer = trainer->optimizer;
+    trainer.reset();
+    PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1).momentum(0.9));
+    const Batch whole = batch();
+    for (int i = 0; i < 2; ++i) {
+      optimizer.zero_grad();
+      losses(model(whole.x), whole.y).mean().backward();
+      optimizer.step();
+    }
+    expect_on_every_replica(model, plain.train(2));
+    for (int i = 0; i < 2; ++i) step_on(strategy, model, optimizer, whole);
+    expect_on_every_replica(model, plain.train(2));
+  }
+}
+
+TEST_F(OptimizerTest, InDefaultContextAClosureUpdatesAllCopies) {
+  const auto options = optim::LBFGSOptions(0.5).max_iter(5);
+  const Batch whole = batch(13, at::kDouble);
+  const Strategy strategy = mirrored(2, 4);
+  std::optional<Scope> scope(strategy.scope());
+  Model<Net> model(in_double);
+  Optimizer<optim::LBFGS> optimizer(model, options);
+  scope.reset();
+  for (int i = 0; i < 2; ++i) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      const Tensor loss = losses(model(whole.x), whole.y).mean();
+      loss.backward();
+      return loss;
+    });
+  }
+  expect_on_every_replica(model, plain_lbfgs(options), 1e-8);
+}
+
+TEST_F(OptimizerTest, NeedsAModelWithParametersOfOneStrategy) {
+  const std::vector<std::shared_ptr<ReplicatedModule>> none;
+  EXPECT_FAILS(Optimizer<optim::SGD>(none, optim::SGDOptions(0.1)), ValueError, "no model");
+  EXPECT_FAILS(Optimizer<optim::SGD>(Model<nn::Dropout>(), optim::SGDOptions(0.1)), ValueError,
+               "no parameters");
+  std::vector<std::shared_ptr<ReplicatedModule>> models{Model<Net>()};
+  const Strategy strategy = mirrored(2);
+  const auto scope = strategy.scope();
+  models.push_back(Model<Net>());
+  EXPECT_FAILS(Optimizer<optim::SGD>(models, optim::SGDOptions(0.1)), ValueError,
+               "different strategies");
+}
+
+TEST_F(OptimizerTest, FindsTheFirstTensorThatHasDriftedApart) {
+  Trainer<optim::SGD> trainer(mirrored(2, 4), optim::SGDOptions(0.1), {.check_drift_every = 2});
+  trainer.train(2);
+  trainer.model.shared()->replica(2)->named_parameters()["second.bias"].data().add_(1e-3);
+  trainer.step();
+  EXPECT_FAILS(trainer.step(), RuntimeError, "second.bias on replica 2 differs");
+  const StateDict repaired = trainer.model.state_dict();
+  trainer.model.load_state_dict(repaired);
+  trainer.train(4);
+}
+
+}  // namespace
+}  // namespace cohort
