@@ -274,13 +274,11 @@ bool GradientReducer::kernel_can_sum(int parameter) {
 
 bool GradientReducer::kernel_can_sum(const Bucket& bucket) {
   return std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                     [this](int p) { return skipped_[p] || kernel_can_sum(p); });
+                     [this](int p) { return !skipped_[p] && kernel_can_sum(p); });
 }
 
 void GradientReducer::sum_piece(const Piece& piece) {
-  for (const auto& [parameter, range] : piece) {
-    if (!skipped_[parameter]) sum_range(parameter, range);
-  }
+  for (const auto& [parameter, range] : piece) sum_range(parameter, range);
 }
 
 void GradientReducer::sum_range(int parameter, Range range) {
@@ -372,10 +370,14 @@ class GradientReducer::Sync : public collectives::Contribution {
   void work(std::int64_t piece) override { reducer_.sum_piece(*pieces_[piece]); }
 
  private:
+  /// What is left of a bucket.
   void add_pieces(const Bucket& bucket) {
     const bool in_chunks = bucket.ready || reducer_.kernel_can_sum(bucket);
     const std::vector<Piece>& pieces = in_chunks ? bucket.pieces : bucket.whole;
-    for (std::size_t i = bucket.claimed; i < pieces.size(); ++i) pieces_.push_back(&pieces[i]);
+    for (std::size_t i = bucket.claimed; i < pieces.size(); ++i) {
+      const bool skipped = reducer_.skipped_[pieces[i].front().parameter];
+      if (in_chunks || !skipped) pieces_.push_back(&pieces[i]);
+    }
   }
 
   GradientReducer& reducer_;

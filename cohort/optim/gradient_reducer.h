@@ -64,12 +64,21 @@ class GradientReducer {
   class Sync;    // what a replica brings to the meeting of `synchronize`
   struct Hooks;  // what autograd calls; refers back weakly
 
+  struct Part {
+    int parameter;
+    collectives::Range range;
+  };
+  using Piece = std::vector<Part>;  // what a thread sums at a time
+
   struct Bucket {
     std::vector<int> parameters;
-    std::atomic<int> arrived{0};         // replicas that have all its gradients
-    std::vector<int> node_size;          // of the folded node that begins at each replica; or 0
-    std::vector<std::uint8_t> has_come;  // of each replica
-    bool reduced = false;
+    std::vector<Piece> pieces;            // where the kernel can sum all parameters: chunks
+    std::vector<Piece> whole;             // elsewhere: a parameter each
+    std::atomic<int> arrived{0};          // replicas that have all its gradients
+    std::vector<int> node_size;           // of the folded node that begins at each replica; or 0
+    std::vector<std::uint8_t> has_come;   // of each replica
+    std::atomic<bool> ready{false};       // pieces may be summed before the meeting…
+    std::atomic<std::size_t> claimed{0};  // …and so many have been taken
   };
   /// Touched by its replica's thread, or while the replica waits: for a meeting, or for its turn.
   struct Member {
@@ -81,6 +90,7 @@ class GradientReducer {
   };
 
   void make_buckets();
+  void cut(Bucket& bucket) const;
   void make_plan();
   void install_hooks();
   void start_over_after_failure();
@@ -91,10 +101,13 @@ class GradientReducer {
   void arrive(int replica, Bucket& bucket);
   void fold(int replica, Bucket& bucket);
   void fold_pair(int left, int right, const Bucket& bucket);
+  void sum_ready_buckets();
+  void sum_piece(const Piece& piece);
   void sum_range(int parameter, collectives::Range range);
   void sum_slowly(int parameter);
   at::Tensor sum_of_node(int parameter, collectives::Node node);
   bool kernel_can_sum(int parameter);
+  bool kernel_can_sum(const Bucket& bucket);
   void complete_gradients(Bucket& bucket);
   bool has_gradient(int replica, int parameter);
   at::Tensor zeros_for(int replica, int parameter);
