@@ -49,9 +49,12 @@ test: configure  ## builds everything and runs every test; TESTS="base optim": o
 	@ctest --test-dir $(BUILD) --output-on-failure \
 	  $(if $(TESTS),-R '^($(subst $(space),|,$(strip $(TESTS))))$$')
 
-bench: configure  ## runs the benchmarks; PEERS=1: and other systems, to compare
+bench: configure $(if $(PEERS),packages-oracle)  ## measures, into build/bench.json; PEERS=1: other systems too
 	@$(build) --target benchmarks
-	@for program in $(BUILD)/bin/bench_*; do echo "== $${program##*/}"; $$program || exit; done
+	@rm -f build/bench.json
+	@for program in $(BUILD)/bin/bench_*; do \
+	  COHORT_BENCH_JSON=build/bench.json $$program || exit; done
+	@$(if $(PEERS),tools/bench_peers $(BUILD)/bin/bench_training build/bench.json)
 
 lint: packages-lint $(if $(LIBTORCH),packages-tidy) configure  ## layers, headers, formatting; with LIBTORCH=pypi also clang-tidy
 	@tools/lint --build $(BUILD) --jobs $(JOBS) $(if $(LIBTORCH),--tidy)

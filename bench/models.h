@@ -2,8 +2,8 @@
 
 #include <torch/torch.h>
 
-/// The models of the benchmarks, each with a batch of one replica. tools/peers has the same ones
-/// in Python: change both.
+/// The models of the benchmarks, each with a batch of one replica. tools/bench_peers_*
+/// have the same ones in Python: change all.
 namespace bench {
 
 namespace nn = torch::nn;

@@ -423,7 +423,11 @@ at::Tensor GradientReducer::zeros_for(int replica, int parameter) {
   for (int r = 0; r < replicas(); ++r) {
     const at::Tensor& other = grad(r, parameter);
     const bool is_sparse = has_gradient(r, parameter) && other.defined() && other.is_sparse();
-    if (is_sparse) return other.clone().zero_().to(own.device());
+    if (!is_sparse) continue;
+    return at::_sparse_coo_tensor_unsafe(other._indices().slice(1, 0, 0),
+                                         other._values().slice(0, 0, 0), other.sizes(),
+                                         other.options())
+        .to(own.device());
   }
   return at::zeros_like(own);
 }

@@ -171,6 +171,12 @@ Json train(const Json& input, const Options& options) {
           {"iterations", steps}};
 }
 
+// The last step leaves replica 2 without rows, and LibTorch's convolution has no backward pass for
+// an empty batch: "view size is not compatible with input tensor's size and stride".
+NOT_EXPRESSIBLE("conv/sgd_n3_float32", "LibTorch: no backward of a convolution of an empty batch");
+NOT_EXPRESSIBLE("conv/momentum_n3_float32",
+                "LibTorch: no backward of a convolution of an empty batch");
+
 /// Keras keeps the learning rate in float32.
 TABLE("") {
   using torch::optim::Adam;
