@@ -76,7 +76,7 @@ template <class M>
 class PlainTraining {
  public:
   void step() {
-    optimizer_.zero_grad();
+    for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // as Cohort does
     nn::functional::cross_entropy(module_(batch_.inputs), batch_.targets).backward();
     optimizer_.step();
   }
@@ -84,7 +84,8 @@ class PlainTraining {
 
  private:
   M module_;
-  torch::optim::SGD optimizer_{module_->parameters(), sgd()};
+  std::vector<Tensor> parameters_ = module_->parameters();
+  torch::optim::SGD optimizer_{parameters_, sgd()};
   Batch batch_ = M::Impl::batch();
 };
 

@@ -247,6 +247,14 @@ bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
 }
 
+/// A sparse tensor of the same kind, in memory of its own. (LibTorch 1.13's zeros_like and zero_
+/// make another kind.)
+at::Tensor without_entries(const at::Tensor& sparse) {
+  return at::_sparse_coo_tensor_unsafe(sparse._indices().slice(1, 0, 0).clone(),
+                                       sparse._values().slice(0, 0, 0).clone(), sparse.sizes(),
+                                       sparse.options());
+}
+
 }  // namespace
 
 /// Adds the right one's gradients to the left one's and frees them.
@@ -332,6 +340,8 @@ void GradientReducer::zero_grad(int replica, bool set_to_none) {
     if (!own.defined()) continue;
     if (set_to_none) {
       own = at::Tensor();
+    } else if (own.is_sparse()) {
+      own = without_entries(own);
     } else {
       own = own.use_count() > 1 ? own.clone() : own.detach();
       own.zero_();
@@ -423,11 +433,7 @@ at::Tensor GradientReducer::zeros_for(int replica, int parameter) {
   for (int r = 0; r < replicas(); ++r) {
     const at::Tensor& other = grad(r, parameter);
     const bool is_sparse = has_gradient(r, parameter) && other.defined() && other.is_sparse();
-    if (!is_sparse) continue;
-    return at::_sparse_coo_tensor_unsafe(other._indices().slice(1, 0, 0),
-                                         other._values().slice(0, 0, 0), other.sizes(),
-                                         other.options())
-        .to(own.device());
+    if (is_sparse) return without_entries(other).to(own.device());
   }
   return at::zeros_like(own);
 }
