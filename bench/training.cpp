@@ -61,21 +61,28 @@ class Training {
 
 cohort::Strategy two_replicas() { return cohort::MirroredStrategy({"cpu:0", "cpu:1"}); }
 
+constexpr int kModels = 7;        // of each kind
 std::vector<double> two_threads;  // of each comparison
 
+/// How fast a model trains depends on where its memory happens to lie: the median over several.
 template <class M>
 void against_plain(bench::Report& report, double bar) {
-  bench::PlainTraining<M> plain;
-  Training<M> mirrored(two_replicas());
-  const Comparison comparison({[&] { plain.step(); }, [&] { mirrored.step(); },
-                               [] { bench::arithmetic(1); }, [] { bench::arithmetic(2); }},
-                              {.seconds = 30, .slice = 0.06});
-  two_threads.push_back(2 * comparison.ratio(2, 3));
-  const std::string name = cohort::cat("mirrored/", M::Impl::kName, "/vs_plain");
-  report.add(name, 2 * comparison.ratio(0, 1), "ratio",
+  std::vector<double> speedups;
+  for (int i = 0; i < kModels; ++i) {
+    bench::PlainTraining<M> plain;
+    Training<M> mirrored(two_replicas());
+    const Comparison comparison({[&] { plain.step(); }, [&] { mirrored.step(); },
+                                 [] { bench::arithmetic(1); }, [] { bench::arithmetic(2); }},
+                                {.seconds = 5, .slice = 0.06});
+    speedups.push_back(2 * comparison.ratio(0, 1));
+    two_threads.push_back(2 * comparison.ratio(2, 3));
+  }
+  const double possible = bench::median({two_threads.end() - kModels, two_threads.end()});
+  report.add(cohort::cat("mirrored/", M::Impl::kName, "/vs_plain"), bench::median(speedups),
+             "ratio",
              cohort::cat("samples/s of the plain loop on one thread; two threads of arithmetic ",
-                         "beside it: ", two_threads.back()),
-             bench::at_least(std::min(bar, 0.95 * two_threads.back())));
+                         "beside it: ", possible),
+             bench::at_least(std::min(bar, 0.95 * possible)));
 }
 
 void one_device_overhead(bench::Report& report) {

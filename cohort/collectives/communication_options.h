@@ -35,7 +35,8 @@ struct CommunicationOptions {
   /// packs start earlier, larger ones cost fewer messages.
   std::int64_t bytes_per_pack = 0;
 
-  /// A collective that takes longer fails with DeadlineExceeded. None waits for ever.
+  /// A replica that waits longer for the others fails with DeadlineExceeded, which names one that
+  /// has not come. None waits for ever.
   std::optional<std::chrono::duration<double>> timeout;
 
   /// AUTO takes NCCL between GPUs and RING elsewhere.

@@ -25,13 +25,13 @@ void Meeting::open() {
   aborted_.store(false, std::memory_order_release);
 }
 
-void Meeting::attend(int member, Contribution& mine) {
+void Meeting::attend(int member, Contribution& mine, const Timeout& timeout) {
   const Outcome* outcome = nullptr;
   if (arrive(member, mine, outcome)) {
     host(member);
   } else {
     turns_.give_up(member);
-    wait_for_end(member);
+    wait_for_end(member, timeout);
   }
   rethrow(*outcome, member, mine);
 }
@@ -49,9 +49,14 @@ bool Meeting::arrive(int member, Contribution& mine, const Outcome*& outcome) {
   return ++arrived_ == turns_.members();
 }
 
-void Meeting::wait_for_end(int member) {
+void Meeting::wait_for_end(int member, const Timeout& timeout) {
+  Parker::Deadline deadline;
+  if (timeout) {
+    deadline = std::chrono::steady_clock::now() +
+               std::chrono::duration_cast<std::chrono::nanoseconds>(*timeout);
+  }
   for (;;) {
-    switch (turns_.wait(member)) {
+    switch (turns_.wait(member, deadline)) {
       case HELP:
         do_pieces();
         break;
@@ -59,10 +64,22 @@ void Meeting::wait_for_end(int member) {
         do_work(member);
         conclude(-1);
         break;
+      case kNothing:
+        stop_waiting(member, *timeout);
+        deadline.reset();  // its turn comes now, or when the work is done
+        break;
       default:
         return;  // its turn: the meeting is over
     }
   }
+}
+
+/// Ends the meeting, unless everybody has come or it is over.
+void Meeting::stop_waiting(int member, const std::chrono::duration<double>& timeout) {
+  const MutexLock lock(mutex_);
+  if (!present_[member] || arrived_ == turns_.members()) return;
+  end_early(
+      {Outcome::LATE, cat(who_is_late(), " has not come within ", timeout.count(), " s"), nullptr});
 }
 
 /// The last member to arrive finds everybody else waiting.
@@ -208,6 +225,11 @@ std::string Meeting::who_left() const {
              "replica");
 }
 
+std::string Meeting::who_is_late() const {
+  const auto late = std::find(present_.begin(), present_.end(), 0) - present_.begin();
+  return cat("replica ", first_replica_ + late);
+}
+
 void Meeting::rethrow(const Outcome& outcome, int member, const Contribution& mine) {
   switch (outcome.kind) {
     case Outcome::DONE:
@@ -216,6 +238,8 @@ void Meeting::rethrow(const Outcome& outcome, int member, const Contribution& mi
       throw InvalidArgument(mine.describe(), outcome.text);
     case Outcome::LEFT:
       throw RuntimeError(mine.describe(), outcome.text);
+    case Outcome::LATE:
+      throw DeadlineExceeded(mine.describe(), outcome.text);
     case Outcome::STOPPED:
       throw Stopped();
     case Outcome::FAILED:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -63,11 +64,15 @@ class Meeting {
   /// Before the members of a new run start.
   void open();
 
+  /// How long a member waits for the others; none waits for ever.
+  using Timeout = std::optional<std::chrono::duration<double>>;
+
   /// Waits for all members, has the work done, and returns when it is. Throws InvalidArgument
-  /// when contributions do not fit, RuntimeError when a member has left, Stopped after `abort`,
-  /// and what the work threw; when leader-only work throws, member 0 gets that and the others
-  /// Stopped, and the run is aborted.
-  void attend(int member, Contribution& mine);
+  /// when contributions do not fit, RuntimeError when a member has left, DeadlineExceeded when one
+  /// has not come before the timeout of another that waits, Stopped after `abort`, and what the
+  /// work threw; when leader-only work throws, member 0 gets that and the others Stopped, and the
+  /// run is aborted.
+  void attend(int member, Contribution& mine, const Timeout& timeout = {});
 
   /// The member's function has ended.
   void leave(int member);
@@ -89,17 +94,19 @@ class Meeting {
   void tell_followers();
 
  private:
+  static constexpr Parker::Signal kNothing = 0;
   enum Signal : Parker::Signal { HELP = 2, LEAD = 3 };
 
   /// How a meeting ended, for every member that was there.
   struct Outcome {
-    enum Kind { DONE, MISMATCH, LEFT, STOPPED, FAILED } kind = DONE;
-    std::string text;          // of MISMATCH and LEFT
+    enum Kind { DONE, MISMATCH, LEFT, LATE, STOPPED, FAILED } kind = DONE;
+    std::string text;          // of MISMATCH, LEFT and LATE
     std::exception_ptr error;  // of FAILED
   };
 
   bool arrive(int member, Contribution& mine, const Outcome*& outcome);
-  void wait_for_end(int member);
+  void wait_for_end(int member, const Timeout& timeout = {});
+  void stop_waiting(int member, const std::chrono::duration<double>& timeout);
   void host(int member);
   void do_work(int host);
   void call_helpers(int host);
@@ -110,6 +117,7 @@ class Meeting {
   void wake_followers() COHORT_REQUIRES(mutex_);
   std::optional<std::string> find_mismatch() const;
   std::string who_left() const COHORT_REQUIRES(mutex_);
+  std::string who_is_late() const COHORT_REQUIRES(mutex_);
   static void rethrow(const Outcome& outcome, int member, const Contribution& mine);
 
   Turns& turns_;

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <ctime>
 #include <thread>
 
 namespace cohort {
@@ -39,8 +39,19 @@ bool poll(const std::atomic<Parker::Signal>& word) {
 // std::atomic's own wait and notify would do, but libstdc++'s yields four times before it sleeps.
 // Where many threads take turns on a core, that makes five context switches of every one.
 
-void sleep_while(std::atomic<Parker::Signal>& word, Parker::Signal value) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+void sleep_while(std::atomic<Parker::Signal>& word, Parker::Signal value,
+                 const Parker::Deadline& deadline) {
+  timespec end{};
+  if (deadline) {
+    const auto time = std::chrono::nanoseconds(deadline->time_since_epoch()).count();
+    end = {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
+  }
+  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, value, deadline ? &end : nullptr, nullptr,
+          FUTEX_BITSET_MATCH_ANY);
+}
+
+bool is_over(const Parker::Deadline& deadline) {
+  return deadline && std::chrono::steady_clock::now() >= *deadline;
 }
 
 void wake_sleeper(std::atomic<Parker::Signal>& word) {
@@ -49,11 +60,18 @@ void wake_sleeper(std::atomic<Parker::Signal>& word) {
 
 }  // namespace
 
-Parker::Signal Parker::wait(Patience patience) {
-  Signal nothing = 0;
+Parker::Signal Parker::wait(Patience patience, const Deadline& deadline) {
   if (patience == Patience::SLEEP || !poll(word_)) {
+    Signal nothing = 0;
     word_.compare_exchange_strong(nothing, kAsleep, std::memory_order_acq_rel);
-    while (word_.load(std::memory_order_acquire) == kAsleep) sleep_while(word_, kAsleep);
+    while (word_.load(std::memory_order_acquire) == kAsleep) {
+      if (!is_over(deadline)) {
+        sleep_while(word_, kAsleep, deadline);
+        continue;
+      }
+      Signal asleep = kAsleep;
+      if (word_.compare_exchange_strong(asleep, 0, std::memory_order_acq_rel)) return 0;
+    }
   }
   return word_.exchange(0, std::memory_order_acq_rel);
 }

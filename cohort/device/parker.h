@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 
 namespace cohort {
 
@@ -22,8 +24,11 @@ class alignas(64) Parker {
     POLL,   ///< Polls first: the wait is usually short and the core has nothing better to do.
   };
 
-  /// Waits for a signal and takes it.
-  Signal wait(Patience patience);
+  /// When to stop waiting; none waits for ever.
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+
+  /// Waits for a signal and takes it. 0 if none came before the deadline.
+  Signal wait(Patience patience, const Deadline& deadline = {});
 
   /// Wakes the waiter, or the next one to come.
   void signal(Signal signal);

@@ -16,11 +16,12 @@ Turns::Turns(const std::vector<int>& slot_of) {
   }
 }
 
-Parker::Signal Turns::wait(int member) {
+Parker::Signal Turns::wait(int member, const Parker::Deadline& deadline) {
   // Polling pays when every member has a core to poll on; else the core is somebody's turn.
   static const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const bool poll = !shared(member) && members() <= cores;
-  return seats_[member].parker.wait(poll ? Parker::Patience::POLL : Parker::Patience::SLEEP);
+  return seats_[member].parker.wait(poll ? Parker::Patience::POLL : Parker::Patience::SLEEP,
+                                    deadline);
 }
 
 void Turns::give_up(int member) {

@@ -29,8 +29,8 @@ class Turns {
   int slot_of(int member) const { return seats_[member].slot; }
   int slots() const { return static_cast<int>(slots_.size()); }
 
-  /// Waits for a signal to this member.
-  Parker::Signal wait(int member);
+  /// Waits for a signal to this member. 0 if none came before the deadline.
+  Parker::Signal wait(int member, const Parker::Deadline& deadline = {});
 
   /// Signals a member that waits for something other than its turn.
   void signal(int member, Parker::Signal signal) { seats_[member].parker.signal(signal); }

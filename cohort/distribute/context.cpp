@@ -23,8 +23,12 @@ struct CallerContext::Guard::Settings {
   SharedInRun* shared_in_run;
   std::map<std::string, std::size_t> taken_in_run;
   bool sync_on_read;
+  std::vector<Device> devices = {};  // replicas run on their own, whatever the caller's scope says
+  int default_scopes = 0;
 
   void swap_with(ThreadContext& context) {
+    std::swap(devices, context.devices);
+    std::swap(default_scopes, context.default_scopes);
     std::swap(creators, context.creators);
     std::swap(shared_in_run, context.shared_in_run);
     std::swap(taken_in_run, context.taken_in_run);

@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 template <class Call>
-std::vector<at::Tensor> meet(ReplicaContext& replica, Call call) {
-  attend_meeting(replica, call);
+std::vector<at::Tensor> meet(ReplicaContext& replica, Call call, const Timeout& timeout = {}) {
+  attend_meeting(replica, call, timeout);
   return call.take();
 }
 
@@ -28,9 +28,11 @@ variable_list detached(variable_list values) {
   return values;
 }
 
-std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values) {
+std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values,
+                               const Timeout& timeout) {
   const auto& accumulation = replica.extended().cross_device_ops().accumulation();
-  return meet(replica, collectives::AllReduce(op, detached(std::move(values)), accumulation));
+  return meet(replica, collectives::AllReduce(op, detached(std::move(values)), accumulation),
+              timeout);
 }
 
 /// Gradients that no path led to count as zeros, since the other replicas wait for them.
@@ -70,11 +72,11 @@ class NodeReplica : public torch::CustomClassHolder {
 
 struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllReduce> {
   static variable_list forward(AutogradContext* context, ReplicaContext* replica, bool mean,
-                               at::TensorList values) {
+                               const Timeout& timeout, at::TensorList values) {
     context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["mean"] = mean;
     context->save_for_backward(values.vec());
-    return sum_of(*replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, values.vec());
+    return sum_of(*replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, values.vec(), timeout);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -83,7 +85,7 @@ struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllRedu
     auto upstream = with_zeros(std::move(grads), context->get_saved_variables());
     variable_list result =
         all_reduce(replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, std::move(upstream));
-    result.insert(result.begin(), 2, at::Tensor());
+    result.insert(result.begin(), 3, at::Tensor());  // for what is not a tensor
     return result;
   }
 };
@@ -105,10 +107,10 @@ std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_lis
 
 struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
   static variable_list forward(AutogradContext* context, ReplicaContext* replica, std::int64_t axis,
-                               at::TensorList values) {
+                               const Timeout& timeout, at::TensorList values) {
     context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["axis"] = axis;
-    auto results = meet(*replica, collectives::AllGather(detached(values.vec()), axis));
+    auto results = meet(*replica, collectives::AllGather(detached(values.vec()), axis), timeout);
     context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis);
     context->save_for_backward(values.vec());
     context->saved_data["gathered"] = std::vector<at::Tensor>(results.begin(), results.end());
@@ -122,7 +124,7 @@ struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGath
     const auto values = context->get_saved_variables();
     auto upstream = with_zeros(std::move(grads), context->saved_data["gathered"].toTensorVector());
     const auto sums = all_reduce(replica, ReduceOp::SUM, std::move(upstream));
-    variable_list result(2);
+    variable_list result(3);  // for what is not a tensor
     for (std::size_t i = 0; i < sums.size(); ++i) {
       result.push_back(sums[i].narrow(axis, offsets[i], values[i].size(axis)));
     }
@@ -132,9 +134,10 @@ struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGath
 
 }  // namespace
 
-void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution) {
+void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution,
+                    const Timeout& timeout) {
   if (replica.in_run()) {
-    replica.crew().meeting().attend(replica.local_id(), contribution);
+    replica.crew().meeting().attend(replica.local_id(), contribution, timeout);
     return;
   }
   if (replica.extended().layout().local() > 1) {
@@ -149,18 +152,19 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
 }
 
 std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
-                                   std::vector<at::Tensor> values) {
-  if (!needs_graph(values)) return sum_of(replica, op, std::move(values));
-  return DifferentiableAllReduce::apply(&replica, op == ReduceOp::MEAN, at::TensorList(values));
+                                   std::vector<at::Tensor> values, const Timeout& timeout) {
+  if (!needs_graph(values)) return sum_of(replica, op, std::move(values), timeout);
+  return DifferentiableAllReduce::apply(&replica, op == ReduceOp::MEAN, timeout,
+                                        at::TensorList(values));
 }
 
 std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
-                                   std::int64_t axis) {
+                                   std::int64_t axis, const Timeout& timeout) {
   if (replica.num_replicas_in_sync() == 1) return values;
   if (!needs_graph(values)) {
-    return meet(replica, collectives::AllGather(detached(std::move(values)), axis));
+    return meet(replica, collectives::AllGather(detached(std::move(values)), axis), timeout);
   }
-  return DifferentiableAllGather::apply(&replica, axis, at::TensorList(values));
+  return DifferentiableAllGather::apply(&replica, axis, timeout, at::TensorList(values));
 }
 
 }  // namespace cohort::detail

@@ -11,15 +11,18 @@
 /// Collectives of one replica, as functions that autograd knows how to derive.
 namespace cohort::detail {
 
+using Timeout = collectives::Meeting::Timeout;
+
 /// Meets the other replicas of the run; alone outside of one.
-void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution);
+void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution,
+                    const Timeout& timeout = {});
 
 /// The gradient of an input is the all_reduce, with the same op, of the outputs' gradients.
 std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
-                                   std::vector<at::Tensor> values);
+                                   std::vector<at::Tensor> values, const Timeout& timeout = {});
 
 /// The gradient of an input is its own slice of the sum of the outputs' gradients.
 std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
-                                   std::int64_t axis);
+                                   std::int64_t axis, const Timeout& timeout = {});
 
 }  // namespace cohort::detail

@@ -26,10 +26,12 @@ std::vector<Device> ReplicaContext::devices() const {
   return {strategy_.layout().device(local_id_)};
 }
 
-ReplicaContext::Running::Running(ReplicaContext& replica, Crew& crew, std::uint64_t run)
+ReplicaContext::Running::Running(ReplicaContext& replica, Crew& crew, std::uint64_t run,
+                                 std::uint64_t serial)
     : replica_(replica) {
   replica.crew_ = &crew;
   replica.run_ = run;
+  replica.run_serial_ = serial;
   replica.seeded_ = false;
 }
 
@@ -60,7 +62,7 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
   require_replica_context(*this);
   options.validate();
   check_leaves("replica_context.all_reduce", values);
-  return detail::all_reduce(*this, op, std::move(values));
+  return detail::all_reduce(*this, op, std::move(values), options.timeout);
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> values,
@@ -76,7 +78,7 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
                                 "give it to_dense() of them");
     }
   }
-  return detail::all_gather(*this, std::move(values), axis);
+  return detail::all_gather(*this, std::move(values), axis, options.timeout);
 }
 
 }  // namespace cohort

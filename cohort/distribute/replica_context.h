@@ -64,11 +64,12 @@ class ReplicaContext {
   StrategyExtended& extended() const { return strategy_; }
   bool in_run() const { return crew_ != nullptr; }
   Crew& crew() const { return *crew_; }
+  std::uint64_t run_serial() const { return run_serial_; }  // 1, 2, … in the life of the strategy
 
   /// Makes the replica part of a run for a block.
   class Running {
    public:
-    Running(ReplicaContext& replica, Crew& crew, std::uint64_t run);
+    Running(ReplicaContext& replica, Crew& crew, std::uint64_t run, std::uint64_t serial);
     ~Running() { replica_.crew_ = nullptr; }
     Running(const Running&) = delete;
     Running& operator=(const Running&) = delete;
@@ -86,7 +87,8 @@ class ReplicaContext {
   StrategyExtended& strategy_;
   const int local_id_;
   Crew* crew_ = nullptr;
-  std::uint64_t run_ = 0;
+  std::uint64_t run_ = 0;  // the place of the random numbers
+  std::uint64_t run_serial_ = 0;
   bool seeded_ = false;
   at::Generator generator_;
 };

@@ -8,6 +8,8 @@
 
 namespace cohort {
 
+class ClusterResolver;
+
 /// What a replica is told when a value is made for it.
 struct ValueContext {
   int replica_id_in_sync_group = 0;
@@ -32,6 +34,11 @@ class Strategy {
 
   /// How many replicas the gradients are summed over, on all workers.
   int num_replicas_in_sync() const { return extended_->num_replicas_in_sync(); }
+
+  /// What tells which tasks the cluster has; null for a strategy of one machine.
+  std::shared_ptr<ClusterResolver> cluster_resolver() const {
+    return extended_->cluster_resolver();
+  }
 
   /// Makes the strategy current in this thread while the result lives.
   [[nodiscard]] Scope scope() const { return Scope(extended_->shared_from_this()); }

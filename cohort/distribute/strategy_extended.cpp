@@ -138,6 +138,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   const auto keep = shared_from_this();
   Team& team = take_team();
   const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::optional<detail::CallerState> caller;
   if (layout().local() > 1) caller.emplace();
   detail::SharedInRun shared;
@@ -148,7 +149,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     std::optional<IntraOpThreads> threads;
     if (settings_.intra_op_threads > 0) threads.emplace(settings_.intra_op_threads);
     ReplicaContext& replica = *team.replicas[i];
-    const ReplicaContext::Running running(replica, team.crew, run);
+    const ReplicaContext::Running running(replica, team.crew, run, serial);
     const detail::CallerContext::Guard inherited(context);
     const detail::ModeGuard mode(*this, &replica);
     const detail::ReplicaRandom random;
@@ -162,9 +163,15 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   try {
     team.crew.run(in_replica, detail::thread_context().failed_replica);
   } catch (...) {
-    failed_runs_.fetch_add(1, std::memory_order_release);
+    const MutexLock lock(failed_mutex_);
+    failed_runs_.insert(serial);
     throw;
   }
+}
+
+bool StrategyExtended::has_failed(std::uint64_t run_serial) {
+  const MutexLock lock(failed_mutex_);
+  return failed_runs_.count(run_serial) > 0;
 }
 
 // Reductions.

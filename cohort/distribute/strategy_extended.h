@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@
 
 namespace cohort {
 
+class ClusterResolver;
 class Variable;
 class VariableColocation;
 struct VariableOptions;
@@ -69,6 +71,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual std::vector<Device> worker_devices() const;
   /// The devices that hold variables.
   virtual std::vector<Device> parameter_devices() const;
+  virtual std::shared_ptr<ClusterResolver> cluster_resolver() const { return nullptr; }
   virtual bool between_graph() const { return false; }
   virtual bool should_init() const { return true; }
   virtual bool should_checkpoint() const { return true; }
@@ -158,8 +161,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::uint64_t runs() const { return runs_.load(std::memory_order_relaxed); }
   void set_runs(std::uint64_t runs) { runs_.store(runs, std::memory_order_relaxed); }
 
-  /// How many runs have thrown: what was half done in them is to be forgotten.
-  std::uint64_t failed_runs() const { return failed_runs_.load(std::memory_order_acquire); }
+  /// True if that run (`ReplicaContext::run_serial`) has thrown: what was half done in it is to be
+  /// forgotten.
+  bool has_failed(std::uint64_t run_serial);
 
   /// Returns when no run is in flight; at once inside of one.
   void wait_until_idle();
@@ -181,7 +185,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   const Settings settings_;
   std::atomic<std::uint64_t> runs_{0};
-  std::atomic<std::uint64_t> failed_runs_{0};
+  std::atomic<std::uint64_t> serial_{0};
+
+  Mutex failed_mutex_;
+  std::unordered_set<std::uint64_t> failed_runs_ COHORT_GUARDED_BY(failed_mutex_);
 
   Mutex teams_mutex_;
   std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);

@@ -8,13 +8,12 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
-#include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/reduction_tree.h"
 #include "cohort/distribute/differentiable_collectives.h"
 
 namespace cohort {
 
 using collectives::Node;
-using collectives::Range;
 using collectives::ReductionTree;
 using torch::autograd::variable_list;
 
@@ -56,75 +55,23 @@ GradientReducer::GradientReducer(StrategyExtended& strategy,
       names_(std::move(names)),
       owner_of_(std::move(owner_of)),
       options_(options),
+      sum_(strategy.layout(), parameters_, owner_of_),
+      bucket_of_(names_.size()),
       members_(parameters_.size()),
       hooks_(std::make_shared<Hooks>(*this)),
       skipped_(names_.size(), 0),
       shared_(strategy.layout().copies(), 0),
-      named_unused_(names_.size(), 0),
-      failures_seen_(strategy.failed_runs()) {
-  make_buckets();
-  make_plan();
+      named_unused_(names_.size(), 0) {
+  for (GradientBucket& bucket :
+       make_gradient_buckets(parameters_[0], options_.first_bucket_bytes, options_.bucket_bytes)) {
+    for (const int p : bucket.parameters) bucket_of_[p] = static_cast<int>(buckets_.size());
+    buckets_.push_back(std::make_unique<Bucket>(std::move(bucket), replicas()));
+  }
   start_round();
   if (replicas() > 1) install_hooks();
 }
 
 GradientReducer::~GradientReducer() = default;
-
-/// Backward makes the gradients of the last layers first.
-void GradientReducer::make_buckets() {
-  bucket_of_.resize(names_.size());
-  std::int64_t bytes = 0, limit = 0;
-  for (int p = static_cast<int>(names_.size()) - 1; p >= 0; --p) {
-    if (buckets_.empty() || bytes >= limit) {
-      limit = buckets_.empty() ? options_.first_bucket_bytes : options_.bucket_bytes;
-      bytes = 0;
-      buckets_.push_back(std::make_unique<Bucket>());
-      buckets_.back()->node_size.resize(replicas());
-      buckets_.back()->has_come.resize(replicas());
-    }
-    buckets_.back()->parameters.push_back(p);
-    bucket_of_[p] = static_cast<int>(buckets_.size()) - 1;
-    bytes += static_cast<std::int64_t>(parameters_[0][p].nbytes());
-  }
-  for (auto& bucket : buckets_) cut(*bucket);
-}
-
-/// Large parameters in chunks; small ones together in one piece.
-void GradientReducer::cut(Bucket& bucket) const {
-  std::int64_t room = 0;
-  for (const int p : bucket.parameters) {
-    const at::Tensor& sample = parameters_[0][p];
-    const std::int64_t size = static_cast<std::int64_t>(sample.element_size());
-    const std::int64_t chunk = collectives::kChunkBytes / size;
-    for (std::int64_t begin = 0; begin < sample.numel(); begin += chunk) {
-      const Range range{begin, std::min(begin + chunk, sample.numel())};
-      if (room <= 0) {
-        bucket.pieces.emplace_back();
-        room = collectives::kChunkBytes;
-      }
-      bucket.pieces.back().push_back({p, range});
-      room -= range.size() * size;
-    }
-    bucket.whole.push_back({{p, {0, sample.numel()}}});
-  }
-}
-
-/// The last sum reads one gradient for each node that the replicas of one device fold.
-void GradientReducer::make_plan() {
-  const ReplicaLayout& layout = strategy_.layout();
-  const ReductionTree tree(replicas());
-  for (int device = 0; device < layout.copies(); ++device) {
-    const int last = device + 1 < layout.copies() ? layout.owner_of(device + 1) : replicas();
-    for (const Node node : tree.subtrees(layout.owner_of(device), last)) {
-      nodes_.push_back(node);
-      sum_replicas_.push_back(node.lo);
-    }
-  }
-  sum_ = std::make_unique<collectives::SumPlan>(std::span<const Node>(nodes_));
-  for (int r = 0; r < replicas(); ++r) {
-    if (owner_of_[r] == r) owners_.push_back(r);
-  }
-}
 
 /// Parameters that are frozen now may be trained later.
 void GradientReducer::install_hooks() {
@@ -165,14 +112,16 @@ void GradientReducer::start_round(Member& member) const {
   member.counted.assign(names_.size(), 0);
 }
 
-/// A run that threw may have left a round half done. The first replica to come by clears it.
-void GradientReducer::start_over_after_failure() {
-  const std::uint64_t failures = strategy_.failed_runs();
-  if (failures_seen_.load(std::memory_order_acquire) == failures) return;
-  const MutexLock lock(failure_mutex_);
-  if (failures_seen_.load(std::memory_order_acquire) == failures) return;
-  start_round();
-  failures_seen_.store(failures, std::memory_order_release);
+/// A run that threw may have left a round half done. The first replica of the next one clears it.
+void GradientReducer::enter_run() {
+  const ReplicaContext* replica = replica_context_or_null();
+  if (!replica || &replica->extended() != &strategy_) return;
+  const std::uint64_t run = replica->run_serial();
+  if (run_.load(std::memory_order_acquire) == run) return;
+  const MutexLock lock(run_mutex_);
+  const std::uint64_t before = run_.load(std::memory_order_acquire);
+  if (before != run && strategy_.has_failed(before)) start_round();
+  run_.store(run, std::memory_order_release);
 }
 
 /// A gradient that is shared since the last step must not be added to in place.
@@ -184,7 +133,7 @@ void GradientReducer::before_accumulation(int replica, int parameter) {
 }
 
 void GradientReducer::gradient_is_ready(int replica, int parameter) {
-  start_over_after_failure();
+  enter_run();
   Member& member = members_[replica];
   member.fresh[parameter] = 1;
   if (!member.syncing || !options_.overlap) return;
@@ -200,22 +149,25 @@ void GradientReducer::gradient_is_ready(int replica, int parameter) {
   if (--member.missing[bucket_of_[parameter]] == 0) arrive(replica, bucket);
 }
 
-/// A bucket that all replicas have is for whoever has nothing better to do.
+/// The last replica of a bucket to come leaves it to those that are ahead of it.
 void GradientReducer::arrive(int replica, Bucket& bucket) {
   fold(replica, bucket);
   const int arrived = bucket.arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
-  if (arrived < replicas() || !kernel_can_sum(bucket)) return;
-  bucket.ready.store(true, std::memory_order_release);
+  if (arrived == replicas()) {
+    if (can_be_cut(bucket)) bucket.ready.store(true, std::memory_order_release);
+  } else {
+    sum_ready_buckets([&] { return bucket.arrived.load(std::memory_order_relaxed) == arrived; });
+  }
 }
 
-/// What a replica that is ahead of the others does with the time that it would wait for them.
-void GradientReducer::sum_ready_buckets() {
+/// What a replica that is ahead of the others does with its lead, until it has used it up.
+void GradientReducer::sum_ready_buckets(FunctionRef<bool()> still_ahead) {
   for (auto& bucket : buckets_) {
     if (!bucket->ready.load(std::memory_order_acquire)) continue;
-    for (;;) {
+    while (bucket->claimed.load(std::memory_order_relaxed) < bucket->pieces.size()) {
+      if (!still_ahead()) return;
       const std::size_t piece = bucket->claimed.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= bucket->pieces.size()) break;
-      sum_piece(bucket->pieces[piece]);
+      if (piece < bucket->pieces.size()) sum_piece(bucket->pieces[piece]);
     }
   }
 }
@@ -239,85 +191,20 @@ void GradientReducer::fold(int replica, Bucket& bucket) {
   }
 }
 
-namespace {
-
-bool dense_alike(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.device().is_cpu() && b.device().is_cpu() &&
-         a.layout() == at::kStrided && b.layout() == at::kStrided && a.dtype() == b.dtype() &&
-         a.sizes() == b.sizes() && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
-}
-
-/// A sparse tensor of the same kind, in memory of its own. (LibTorch 1.13's zeros_like and zero_
-/// make another kind.)
-at::Tensor without_entries(const at::Tensor& sparse) {
-  return at::_sparse_coo_tensor_unsafe(sparse._indices().slice(1, 0, 0).clone(),
-                                       sparse._values().slice(0, 0, 0).clone(), sparse.sizes(),
-                                       sparse.options());
-}
-
-}  // namespace
-
 /// Adds the right one's gradients to the left one's and frees them.
 void GradientReducer::fold_pair(int left, int right, const Bucket& bucket) {
   for (const int p : bucket.parameters) {
-    at::Tensor &a = grad(left, p), &b = grad(right, p);
-    if (skipped_[p]) continue;
-    if (dense_alike(a, b)) {
-      const void* const leaves[] = {a.data_ptr(), b.data_ptr()};
-      void* const output = a.data_ptr();
-      collectives::ordered_sum(a.scalar_type(), pair_, leaves, {&output, 1}, {0, a.numel()});
-    } else {
-      a = collectives::reduce_tensors(ReduceOp::SUM, std::vector<at::Tensor>{a, b});
-    }
-    b = at::Tensor();
+    if (!skipped_[p]) sum_.fold(left, right, p);
   }
 }
 
-bool GradientReducer::kernel_can_sum(int parameter) {
-  for (const int r : sum_replicas_) {
-    if (!dense_alike(grad(sum_replicas_[0], parameter), grad(r, parameter))) return false;
-  }
-  return true;
-}
-
-bool GradientReducer::kernel_can_sum(const Bucket& bucket) {
+bool GradientReducer::can_be_cut(const Bucket& bucket) const {
   return std::all_of(bucket.parameters.begin(), bucket.parameters.end(),
-                     [this](int p) { return !skipped_[p] && kernel_can_sum(p); });
+                     [this](int p) { return !skipped_[p] && sum_.by_range(p); });
 }
 
-void GradientReducer::sum_piece(const Piece& piece) {
-  for (const auto& [parameter, range] : piece) sum_range(parameter, range);
-}
-
-void GradientReducer::sum_range(int parameter, Range range) {
-  if (!kernel_can_sum(parameter)) return sum_slowly(parameter);
-  constexpr int kMost = 64;
-  const void* leaves[kMost];
-  void* outputs[kMost];
-  std::size_t reads = 0, writes = 0;
-  if (sum_replicas_.size() > kMost) return sum_slowly(parameter);
-  for (const int r : sum_replicas_) leaves[reads++] = grad(r, parameter).data_ptr();
-  for (const int r : owners_) outputs[writes++] = grad(r, parameter).data_ptr();
-  collectives::ordered_sum(grad(owners_[0], parameter).scalar_type(), *sum_, {leaves, reads},
-                           {outputs, writes}, range);
-}
-
-/// Sparse gradients, other devices, and layouts that differ between replicas.
-void GradientReducer::sum_slowly(int parameter) {
-  const at::Tensor sum = sum_of_node(parameter, {0, replicas()});
-  for (const int r : owners_) {
-    grad(r, parameter) = sum.to(parameters_[r][parameter].device(), false, /*copy=*/true);
-  }
-}
-
-at::Tensor GradientReducer::sum_of_node(int parameter, Node node) {
-  if (std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end()) {
-    return grad(node.lo, parameter).detach().to(parameters_[0][parameter].device());
-  }
-  const int cut = collectives::split_point(node.lo, node.hi);
-  const at::Tensor pair[] = {sum_of_node(parameter, {node.lo, cut}),
-                             sum_of_node(parameter, {cut, node.hi})};
-  return collectives::reduce_tensors(ReduceOp::SUM, pair);
+void GradientReducer::sum_piece(const GradientPiece& piece) {
+  for (const auto& [parameter, range] : piece) sum_.sum(parameter, range);
 }
 
 /// The first replica of a device to come back from the meeting does this for all of them, since
@@ -333,6 +220,7 @@ void GradientReducer::share_sums(int device) {
 }
 
 void GradientReducer::zero_grad(int replica, bool set_to_none) {
+  enter_run();
   Member& member = members_[replica];
   for (int p = 0; p < static_cast<int>(names_.size()); ++p) {
     if (!member.counted[p]) member.fresh[p] = 0;
@@ -382,8 +270,8 @@ class GradientReducer::Sync : public collectives::Contribution {
  private:
   /// What is left of a bucket.
   void add_pieces(const Bucket& bucket) {
-    const bool in_chunks = bucket.ready || reducer_.kernel_can_sum(bucket);
-    const std::vector<Piece>& pieces = in_chunks ? bucket.pieces : bucket.whole;
+    const bool in_chunks = bucket.ready || reducer_.can_be_cut(bucket);
+    const std::vector<GradientPiece>& pieces = in_chunks ? bucket.pieces : bucket.whole;
     for (std::size_t i = bucket.claimed; i < pieces.size(); ++i) {
       const bool skipped = reducer_.skipped_[pieces[i].front().parameter];
       if (in_chunks || !skipped) pieces_.push_back(&pieces[i]);
@@ -391,7 +279,7 @@ class GradientReducer::Sync : public collectives::Contribution {
   }
 
   GradientReducer& reducer_;
-  std::vector<const Piece*> pieces_;
+  std::vector<const GradientPiece*> pieces_;
 };
 
 /// Gives every replica a gradient of each parameter that any has one of, and folds what did not
@@ -452,8 +340,8 @@ void GradientReducer::synchronize(ReplicaContext& replica) {
     }
     return;
   }
-  start_over_after_failure();
-  sum_ready_buckets();
+  enter_run();
+  sum_ready_buckets([] { return true; });
   Sync sync(*this);
   detail::attend_meeting(replica, sync);
   share_sums(strategy_.layout().copy_of(replica.local_id()));

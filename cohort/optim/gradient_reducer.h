@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/torch_compat.h"
 #include "cohort/collectives/meeting.h"
-#include "cohort/collectives/ordered_sum.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/optim/gradient_buckets.h"
+#include "cohort/optim/gradient_sum.h"
 #include "cohort/optim/optimizer_options.h"
 
 namespace cohort {
@@ -21,10 +24,11 @@ namespace cohort {
 ///
 /// A hook notes each gradient when autograd has made it. When the last replica has all gradients
 /// of a bucket, they are added up where they lie: in tree order over the replica ids, in place, so
-/// that the first replica of each copy (the owner) holds the sum. Replicas that are ahead do it,
-/// in the time that they would wait for the others' backward passes. Where several replicas
-/// share a device, a replica's gradients are folded into the partial sums of the tree as soon as
-/// they are ready and their memory is freed, so that memory grows with the tree's depth.
+/// that the first replica of each copy (the owner) holds the sum. Replicas that are ahead of the
+/// others in their backward pass do it, so that summing costs none of the slowest one's time; what
+/// is left when all are done, they share. Where several replicas share a device, a replica's
+/// gradients are folded into the partial sums of the tree as soon as they are ready and their
+/// memory is freed, so that memory grows with the tree's depth.
 ///
 /// One object for each optimizer; its methods are called by all replicas, each in its own thread.
 class GradientReducer {
@@ -64,16 +68,9 @@ class GradientReducer {
   class Sync;    // what a replica brings to the meeting of `synchronize`
   struct Hooks;  // what autograd calls; refers back weakly
 
-  struct Part {
-    int parameter;
-    collectives::Range range;
-  };
-  using Piece = std::vector<Part>;  // what a thread sums at a time
-
-  struct Bucket {
-    std::vector<int> parameters;
-    std::vector<Piece> pieces;            // where the kernel can sum all parameters: chunks
-    std::vector<Piece> whole;             // elsewhere: a parameter each
+  struct Bucket : GradientBucket {
+    Bucket(GradientBucket bucket, int replicas)
+        : GradientBucket(std::move(bucket)), node_size(replicas), has_come(replicas) {}
     std::atomic<int> arrived{0};          // replicas that have all its gradients
     std::vector<int> node_size;           // of the folded node that begins at each replica; or 0
     std::vector<std::uint8_t> has_come;   // of each replica
@@ -89,11 +86,8 @@ class GradientReducer {
     bool summed = false;  // its gradients are the sums of the last step: its owner's tensors
   };
 
-  void make_buckets();
-  void cut(Bucket& bucket) const;
-  void make_plan();
   void install_hooks();
-  void start_over_after_failure();
+  void enter_run();
   void start_round();
   void start_round(Member& member) const;
   void before_accumulation(int replica, int parameter);
@@ -101,13 +95,9 @@ class GradientReducer {
   void arrive(int replica, Bucket& bucket);
   void fold(int replica, Bucket& bucket);
   void fold_pair(int left, int right, const Bucket& bucket);
-  void sum_ready_buckets();
-  void sum_piece(const Piece& piece);
-  void sum_range(int parameter, collectives::Range range);
-  void sum_slowly(int parameter);
-  at::Tensor sum_of_node(int parameter, collectives::Node node);
-  bool kernel_can_sum(int parameter);
-  bool kernel_can_sum(const Bucket& bucket);
+  void sum_ready_buckets(FunctionRef<bool()> still_ahead);
+  void sum_piece(const GradientPiece& piece);
+  bool can_be_cut(const Bucket& bucket) const;
   void complete_gradients(Bucket& bucket);
   bool has_gradient(int replica, int parameter);
   at::Tensor zeros_for(int replica, int parameter);
@@ -124,11 +114,7 @@ class GradientReducer {
   const std::vector<std::string> names_;
   const std::vector<int> owner_of_;
   const OptimizerOptions options_;
-  std::vector<int> owners_;                    // each once
-  std::vector<collectives::Node> nodes_;       // what the replicas of each device fold
-  std::vector<int> sum_replicas_;              // whose gradients the last sum reads: nodes' lo…
-  std::unique_ptr<collectives::SumPlan> sum_;  // …and how it adds them
-  const collectives::SumPlan pair_{2};
+  const GradientSum sum_;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
   std::vector<int> bucket_of_;
   std::vector<Member> members_;
@@ -137,8 +123,8 @@ class GradientReducer {
   std::vector<std::uint8_t> shared_;   // of each device: its replicas see the sums
   std::vector<std::uint8_t> named_unused_;
 
-  Mutex failure_mutex_;
-  std::atomic<std::uint64_t> failures_seen_{0};  // written under failure_mutex_
+  Mutex run_mutex_;
+  std::atomic<std::uint64_t> run_{0};  // the last one with a part in the round; see run_mutex_
 };
 
 }  // namespace cohort

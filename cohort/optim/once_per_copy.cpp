@@ -1,5 +1,7 @@
 #include "cohort/optim/once_per_copy.h"
 
+#include <utility>
+
 #include "cohort/distribute/differentiable_collectives.h"
 
 namespace cohort {
@@ -22,20 +24,17 @@ class Together : public collectives::Contribution {
 
 OncePerCopy::OncePerCopy(const ReplicatedModule& model)
     : model_(model),
-      failures_seen_(model.copies(), model.strategy().failed_runs()),
+      run_(model.copies(), 0),
       calls_(model.replicas(), 0),
       done_(model.copies(), 0) {}
 
-/// A run that threw may have stopped some replicas of a copy before their call.
-void OncePerCopy::start_over_after_failure(int replica, int copy) {
-  const std::uint64_t failures = model_.strategy().failed_runs();
-  if (failures_seen_[copy] != failures) {
-    failures_seen_[copy] = failures;
-    done_[copy] = 0;
-    const auto& layout = model_.strategy().layout();
-    for (int r = 0; r < model_.replicas(); ++r) {
-      if (layout.copy_of(r) == layout.copy_of(replica)) calls_[r] = 0;
-    }
+/// Counts from the beginning in each run, since one that threw may have stopped some replicas of a
+/// copy before their call.
+void OncePerCopy::start_run(const ReplicaContext& replica, int copy) {
+  if (std::exchange(run_[copy], replica.run_serial()) == replica.run_serial()) return;
+  done_[copy] = 0;
+  for (int r = 0; r < model_.replicas(); ++r) {
+    if (model_.copy_of(r) == copy) calls_[r] = 0;
   }
 }
 
@@ -48,7 +47,7 @@ void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& a
     return detail::attend_meeting(replica, together);
   }
   const int copy = model_.copy_of(id);
-  start_over_after_failure(id, copy);
+  start_run(replica, copy);
   if (done_[copy] >= ++calls_[id]) return;
   done_[copy] = calls_[id];
   action(copy);

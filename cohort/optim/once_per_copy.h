@@ -21,13 +21,13 @@ class OncePerCopy {
   void run(ReplicaContext& replica, const std::function<void(int copy)>& action);
 
  private:
-  void start_over_after_failure(int replica, int copy);
+  void start_run(const ReplicaContext& replica, int copy);
 
   // The entries of a copy and of its replicas are touched by one thread at a time.
   const ReplicatedModule& model_;
-  std::vector<std::uint64_t> failures_seen_;  // by each copy
-  std::vector<std::uint64_t> calls_;          // of each replica
-  std::vector<std::uint64_t> done_;           // of each copy
+  std::vector<std::uint64_t> run_;    // in which each copy was used last
+  std::vector<std::uint64_t> calls_;  // of each replica in that run
+  std::vector<std::uint64_t> done_;   // of each copy
 };
 
 }  // namespace cohort

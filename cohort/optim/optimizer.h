@@ -1,7 +1,10 @@
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,18 @@ template <class Options>
 struct ParameterGroup {
   std::string prefix;
   Options options;
+};
+
+/// A list of them. (Not a plain vector, so that `{.check_drift_every = 100}` can't be one.)
+template <class Options>
+class ParameterGroups : public std::vector<ParameterGroup<Options>> {
+ public:
+  ParameterGroups() = default;
+  ParameterGroups(std::initializer_list<ParameterGroup<Options>> groups)
+      : std::vector<ParameterGroup<Options>>(groups) {}
+  template <std::same_as<std::vector<ParameterGroup<Options>>> Groups>
+  ParameterGroups(Groups groups)  // NOLINT(google-explicit-constructor)
+      : std::vector<ParameterGroup<Options>>(std::move(groups)) {}
 };
 
 /// Any `torch::optim` optimizer, for a model that is replicated.
@@ -34,23 +49,25 @@ class Optimizer {
   /// `options` are those of the optimizer itself.
   template <class M, class Options>
   Optimizer(const Model<M>& model, const Options& options, const OptimizerOptions& more = {})
-      : Optimizer({model.shared()}, options, std::vector<ParameterGroup<Options>>{}, more) {}
+      : Optimizer({model.shared()}, options, ParameterGroups<Options>{}, more) {}
 
   /// Of several models, `optimizer({encoder, decoder}, options)`; parameters of the second are
   /// named "1.…" in groups and errors.
   template <class Options>
   Optimizer(std::vector<std::shared_ptr<ReplicatedModule>> models, const Options& options,
             const OptimizerOptions& more = {})
-      : Optimizer(std::move(models), options, std::vector<ParameterGroup<Options>>{}, more) {}
+      : Optimizer(std::move(models), options, ParameterGroups<Options>{}, more) {}
 
   /// With options of their own for some parameters. The first group whose prefix fits counts.
   template <class M, class Options>
   Optimizer(const Model<M>& model, const Options& options,
-            const std::vector<ParameterGroup<Options>>& groups, const OptimizerOptions& more = {})
+            const std::type_identity_t<ParameterGroups<Options>>& groups,
+            const OptimizerOptions& more = {})
       : Optimizer({model.shared()}, options, groups, more) {}
   template <class Options>
   Optimizer(std::vector<std::shared_ptr<ReplicatedModule>> models, const Options& options,
-            const std::vector<ParameterGroup<Options>>& groups, const OptimizerOptions& more = {})
+            const std::type_identity_t<ParameterGroups<Options>>& groups,
+            const OptimizerOptions& more = {})
       : core_(std::make_shared<OptimizerCore>(
             std::move(models),
             [&](const auto& parameters, const auto& names) {
@@ -98,7 +115,7 @@ class Optimizer {
   template <class Options>
   static std::vector<torch::optim::OptimizerParamGroup> grouped(
       const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-      const Options& options, const std::vector<ParameterGroup<Options>>& groups) {
+      const Options& options, const ParameterGroups<Options>& groups) {
     std::vector<std::vector<at::Tensor>> members(groups.size() + 1);
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       std::size_t g = 0;

@@ -29,7 +29,11 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
                      cat("intra_op_threads must not be negative, got ", options.intra_op_threads));
   }
   prepare_process();
-  const auto devices = checked(std::move(options.devices));
+  const bool chosen = !options.devices.empty();
+  auto devices = checked(std::move(options.devices));
+  if (!chosen && options.replicas > 0 && static_cast<int>(devices.size()) > options.replicas) {
+    devices.resize(options.replicas);
+  }
   if (environment::text("TF_CONFIG")) {
     log::info("MirroredStrategy uses the devices of this process only: TF_CONFIG is ignored");
   }

@@ -20,7 +20,7 @@ namespace cohort {
 class MirroredStrategy : public Strategy {
  public:
   struct Options {
-    /// Empty takes all GPUs, or without one all logical CPU devices.
+    /// Empty takes all GPUs, or without one all logical CPU devices; not more than `replicas`.
     std::vector<Device> devices;
 
     /// How many replicas share these devices; 0 means one on each. The result of a training

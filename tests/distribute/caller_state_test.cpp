@@ -56,6 +56,13 @@ TEST_P(CallerState, ReplicasUseOneThreadForEachOperation) {
   EXPECT_THAT(values_of(strategy.run([] { return at::get_num_threads(); })), Each(1));
 }
 
+TEST_P(CallerState, ADeviceScopeDoesNotReachTheReplicas) {
+  const DeviceScope elsewhere(Device("cpu:5"));
+  const auto scopes = strategy.run([] { return detail::thread_context().devices.size(); });
+  EXPECT_THAT(values_of(scopes), Each(0U));
+  EXPECT_EQ(detail::thread_context().devices.size(), 1U);
+}
+
 ON_ALL_LAYOUTS(CallerState);
 
 // Random numbers.

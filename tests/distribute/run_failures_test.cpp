@@ -56,6 +56,29 @@ TEST_P(RunFailures, ReplicasThatWaitAreStopped) {
                Mine);
 }
 
+TEST_P(RunFailures, AReplicaThatIsLateIsNamedWhenTheTimeoutIsOver) {
+  if (n == 1) GTEST_SKIP() << "nobody to wait for";
+  const CommunicationOptions soon{.timeout = std::chrono::milliseconds(20)};
+  std::atomic<int> given_up{0};
+  EXPECT_FAILS(strategy.run([&] {
+    while (id() == last && given_up == 0) std::this_thread::yield();  // replica 0's device
+    try {
+      get_replica_context().all_reduce("SUM", at::ones({4}), soon);
+    } catch (const DeadlineExceeded&) {
+      ++given_up;
+      throw;
+    }
+  }),
+               DeadlineExceeded, cat(n == 2 ? "replica 1" : "", " has not come within 0.02 s"));
+}
+
+TEST_P(RunFailures, AReplicaThatComesInTimeIsWaitedFor) {
+  const CommunicationOptions late{.timeout = std::chrono::minutes(10)};
+  const auto sums = strategy.run(
+      [&] { return get_replica_context().all_reduce("SUM", at::ones({}), late).item<double>(); });
+  EXPECT_THAT(values_of(sums), Each(n));
+}
+
 TEST_P(RunFailures, AReplicaThatSwallowsItsStopDoesNotHideTheReason) {
   EXPECT_THROW(strategy.run([&] {
     if (id() == last) throw Mine(id());

@@ -32,7 +32,7 @@ TEST_F(Guide, DriftAlarm) {
   cohort::Model<Net> model;
 
   cohort::Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1),
-                                                 cohort::OptimizerOptions{.check_drift_every = 100});
+                                                 {.check_drift_every = 100});
 
   EXPECT_EQ(optimizer.copies(), 2);
 }

@@ -44,6 +44,17 @@ TEST_F(Gradients, OfASecondBackwardPassWithoutNoSyncAreAnError) {
   expect_near(trainer.train(3), plain(3));
 }
 
+TEST_F(Gradients, OutliveARunThatFailsElsewhere) {
+  for (const int devices : {2, 4}) {
+    Sgd trainer(mirrored(devices, 4), options_);
+    trainer.strategy.run([&] { loss_of(trainer.model, own_share(whole_), whole_).backward(); });
+    EXPECT_FAILS(trainer.strategy.run([] { throw ValueError("elsewhere", "boom"); }), ValueError,
+                 "boom");
+    trainer.strategy.run([&] { trainer.optimizer.step(); });
+    expect_near(trainer.model.state_dict(), plain(1), 1e-5, cat(devices, " devices"));
+  }
+}
+
 TEST_F(Gradients, AreSummedInTheStepWithoutOverlap) {
   Sgd trainer(mirrored(2, 8), options_, {.overlap = false});
   for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);

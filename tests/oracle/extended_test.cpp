@@ -25,7 +25,7 @@ TABLE("properties/") {
           {"should_save_summary", e.should_save_summary()},
           {"experimental_require_static_shapes", e.require_static_shapes()},
           {"n", s.num_replicas_in_sync()},
-          {"cluster_resolver", nullptr}};
+          {"cluster_resolver", s.cluster_resolver() ? Json(true) : Json()}};
 }
 
 // update: the function gets the copy as a tensor, which it changes in place.

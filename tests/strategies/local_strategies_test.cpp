@@ -34,6 +34,12 @@ TEST_F(LocalStrategies, MirroredTakesDevicesInAnySpelling) {
   EXPECT_EQ(strategy.extended().worker_devices(), (Devices{"cpu:1", "cpu:0"}));
 }
 
+TEST_F(LocalStrategies, MirroredTakesAsManyOfAllDevicesAsItHasReplicas) {
+  const MirroredStrategy strategy({.replicas = 3});
+  EXPECT_EQ(strategy.extended().worker_devices(), (Devices{"cpu:0", "cpu:1", "cpu:2"}));
+  EXPECT_EQ(strategy.cluster_resolver(), nullptr);
+}
+
 TEST_F(LocalStrategies, MirroredDealsReplicasToDevicesInBlocks) {
   const MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1", "cpu:2"}, .replicas = 8});
   const auto devices = strategy.run([] { return get_replica_context().devices()[0].index(); });
