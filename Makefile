@@ -35,7 +35,7 @@ JOBS ?= $(shell awk -v cores=$$(nproc) '/^MemTotal/ { jobs = int($$2 / 2e6); \
 
 TORCH := $(if $(filter pypi,$(LIBTORCH)),build/libtorch-pypi/torch,$(LIBTORCH))
 build_packages := build $(if $(filter pypi,$(LIBTORCH)),pypi)
-install_packages = $(if $(filter skip,$(PACKAGES)),,@tools/packages)
+install_packages = @$(if $(filter skip,$(PACKAGES)),:,tools/packages)
 build = cmake --build $(BUILD) -j $(JOBS)
 
 .PHONY: run test bench lint format docs install oracle clean help packages configure build
