@@ -56,7 +56,7 @@ std::optional<std::string> AllReduce::mismatch(const Contribution& contribution)
 }
 
 std::int64_t AllReduce::plan(std::span<Contribution* const> all) {
-  sum_.emplace(static_cast<int>(all.size()));
+  sum_ = std::make_unique<const SumPlan>(static_cast<int>(all.size()));
   buffers_.resize(values_.size());
   for (std::size_t leaf = 0; leaf < values_.size(); ++leaf) plan_leaf(leaf, all);
   return static_cast<std::int64_t>(pieces_.size());
@@ -119,6 +119,7 @@ std::int64_t AllGather::plan(std::span<Contribution* const> all) {
 
 void AllGather::work(std::int64_t leaf) {
   std::vector<at::Tensor> values;
+  values.reserve(all_.size());
   for (AllGather* each : all_) values.push_back(each->values_[leaf]);
   const at::Tensor result = gather_tensors(values, axis_);
   for (AllGather* each : all_) {

@@ -56,7 +56,7 @@ class AllReduce : public Contribution {
   std::vector<at::Tensor> results_;
 
   // Of the leader, made by `plan`.
-  std::optional<SumPlan> sum_;
+  std::unique_ptr<const SumPlan> sum_;
   std::vector<Buffers> buffers_;
   std::vector<Piece> pieces_;
 };

@@ -107,7 +107,7 @@ bool NcclAllReduce::can_reduce(std::span<const at::Tensor>, std::span<const Devi
   return false;
 }
 
-CollectiveAllReduce::CollectiveAllReduce(std::vector<Device> devices, int group_size,
+CollectiveAllReduce::CollectiveAllReduce(const std::vector<Device>& devices, int group_size,
                                          CommunicationOptions options)
     : options_(options) {
   options_.validate();
@@ -137,6 +137,7 @@ std::vector<TensorPerReplica> CollectiveAllReduce::batch_reduce(
   }
   for (const auto& pack : collectives::packs_by_size(bytes, options_.bytes_per_pack)) {
     std::vector<std::size_t> of_pack;
+    of_pack.reserve(pack.size());
     for (const std::size_t k : pack) of_pack.push_back(sent[k]);
     for (const auto& [dtype, group] : by_dtype(values, of_pack)) {
       auto reduced = collectives::reduce_joined(

@@ -80,7 +80,7 @@ class CollectiveAllReduce : public CrossDeviceAllReduce {
  public:
   /// `group_size` counts the devices of all workers. Throws ValueError unless it is a multiple of
   /// the number of devices, and for options that are not valid.
-  CollectiveAllReduce(std::vector<Device> devices, int group_size,
+  CollectiveAllReduce(const std::vector<Device>& devices, int group_size,
                       CommunicationOptions options = {});
   const char* name() const override { return "CollectiveAllReduce"; }
 

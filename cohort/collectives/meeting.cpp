@@ -65,7 +65,7 @@ void Meeting::wait_for_end(int member, const Timeout& timeout) {
         conclude(-1);
         break;
       case kNothing:
-        stop_waiting(member, *timeout);
+        if (timeout) stop_waiting(member, *timeout);
         deadline.reset();  // its turn comes now, or when the work is done
         break;
       default:

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/never.h"
@@ -22,9 +23,9 @@ class Axis {
   Axis(std::nullopt_t) {}  // NOLINT(google-explicit-constructor)
   template <std::integral T>
     requires(!std::same_as<T, bool>)
-  Axis(T axis) : Axis({static_cast<std::int64_t>(axis)}) {}         // NOLINT
-  Axis(std::initializer_list<std::int64_t> axes) : axes_(axes) {}   // NOLINT
-  Axis(std::vector<std::int64_t> axes) : axes_(std::move(axes)) {}  // NOLINT
+  Axis(T axis) : Axis({static_cast<std::int64_t>(axis)}) {}                       // NOLINT
+  Axis(std::initializer_list<std::int64_t> axes) : none_(false), axes_(axes) {}   // NOLINT
+  Axis(std::vector<std::int64_t> axes) : none_(false), axes_(std::move(axes)) {}  // NOLINT
 
   template <class T>
     requires(!std::integral<T> || std::same_as<T, bool>)
@@ -32,11 +33,13 @@ class Axis {
     static_assert(kNever<T>, "an axis is an integer, or several in braces: {0, 1}");
   }
 
-  bool none() const { return !axes_; }
-  const std::vector<std::int64_t>& axes() const { return *axes_; }
+  bool none() const { return none_; }
+  /// Empty when there are none.
+  const std::vector<std::int64_t>& axes() const { return axes_; }
 
  private:
-  std::optional<std::vector<std::int64_t>> axes_;
+  bool none_ = true;  // an empty vector is not none: a mean over no axes still counts elements
+  std::vector<std::int64_t> axes_;
 };
 
 }  // namespace cohort

@@ -61,6 +61,7 @@ class MergeCall : public collectives::Contribution {
   template <std::size_t I>
   auto merged_argument() const {
     std::vector<Arg<I>> values;
+    values.reserve(all_.size());
     for (const MergeCall* each : all_) values.push_back(std::get<I>(each->args_));
     return nest::merge(values, replica_.extended().layout().replica_devices());
   }

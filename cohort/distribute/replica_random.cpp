@@ -82,8 +82,9 @@ void set_seed(std::uint64_t seed) {
 }
 
 std::uint64_t seed() {
-  const MutexLock lock(chosen_seed().mutex);
-  if (chosen_seed().value) return *chosen_seed().value;
+  auto& chosen = chosen_seed();
+  const MutexLock lock(chosen.mutex);
+  if (chosen.value) return *chosen.value;
   return at::globalContext().defaultGenerator(at::kCPU).current_seed();
 }
 

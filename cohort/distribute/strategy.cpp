@@ -2,6 +2,7 @@
 
 namespace cohort {
 
-Strategy::Strategy(std::shared_ptr<StrategyExtended> extended) : extended_(extended->handle()) {}
+Strategy::Strategy(const std::shared_ptr<StrategyExtended>& extended)
+    : extended_(extended->handle()) {}
 
 }  // namespace cohort

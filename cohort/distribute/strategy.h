@@ -28,7 +28,7 @@ struct ValueContext {
 ///     auto loss = strategy.reduce(ReduceOp::SUM, losses); // one tensor
 class Strategy {
  public:
-  explicit Strategy(std::shared_ptr<StrategyExtended> extended);
+  explicit Strategy(const std::shared_ptr<StrategyExtended>& extended);
 
   StrategyExtended& extended() const { return *extended_; }
 

@@ -215,7 +215,7 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
     sums.push_back(sum_along(component.detach(), axis));
     counts.push_back(at::full({}, count_along(component, axis), at::kLong));
   }
-  const at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
+  at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
   if (op == ReduceOp::SUM) return sum;
   const at::Tensor count = cross_device_ops().reduce(ReduceOp::SUM, counts, destination)[0];
   const bool integral = c10::isIntegralType(sum.scalar_type(), /*includeBool=*/true);

@@ -1,6 +1,7 @@
 #include "cohort/metrics/metric.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <optional>
 
@@ -57,6 +58,7 @@ void Metric::add(const std::vector<at::Tensor>& amounts) {
 at::Tensor Metric::result() const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> states;
+  states.reserve(states_.size());
   for (const Variable& state : states_) states.push_back(state.value());
   ReplicaContext* replica = replica_context_or_null();
   const bool is_local = states_[0].state()->on_read();

@@ -1,6 +1,7 @@
 #include "cohort/optim/optimizer_core.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <set>
 
@@ -187,8 +188,8 @@ at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
     std::vector<at::Tensor> grads;
   };
   std::vector<Evaluation> evaluations;
-  const at::Tensor first = copies_[0]->step([&] {
-    const at::Tensor loss = closure().detach();
+  at::Tensor first = copies_[0]->step([&] {
+    at::Tensor loss = closure().detach();
     reducer_->start_over();
     clip_gradients(0);
     if (copies() > 1) evaluations.push_back({loss, copies_of_grads(reducer_->parameters(0))});

@@ -1,6 +1,7 @@
 #include "cohort/optim/replicated_module.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
@@ -125,6 +126,7 @@ void ReplicatedModule::copy_buffers(int replica) {
 
 at::Tensor ReplicatedModule::aggregated_buffer(const std::string& name) const {
   std::vector<at::Tensor> values;
+  values.reserve(replicas_.size());
   for (const auto& replica : replicas_) values.push_back(replica->named_buffers()[name].detach());
   const bool averaged = values[0].is_floating_point() &&
                         !std::all_of(values.begin(), values.end(), [&](const at::Tensor& value) {

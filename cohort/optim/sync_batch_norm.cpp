@@ -1,6 +1,7 @@
 #include "cohort/optim/sync_batch_norm.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"

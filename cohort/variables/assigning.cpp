@@ -23,14 +23,14 @@ std::string call_of(const Change& change) { return cat("variable.", change.name(
 at::Tensor in_dtype_of(const VariableState& variable, const at::Tensor& value,
                        const std::string& call) {
   if (!value.defined()) throw ValueError(call, "the value is an undefined tensor");
-  const c10::ScalarType dtype = *variable.options.dtype;
+  const c10::ScalarType dtype = variable.dtype();
   if (!c10::canCast(value.scalar_type(), dtype)) {
     throw ValueError(call,
                      cat("the value's dtype does not fit ", variable.describe(), ": expected ",
                          c10::toString(dtype), ", got ", c10::toString(value.scalar_type()),
                          "; convert it with .to() first"));
   }
-  const at::Tensor converted = value.detach().to(dtype);
+  at::Tensor converted = value.detach().to(dtype);
   if (!converted.has_storage()) return converted;
   const auto is_own = [&](const at::Tensor& copy) { return copy.is_alias_of(converted); };
   // The variable's own memory changes on the way from one copy to the next.
@@ -149,7 +149,7 @@ void change_in_replica(const VariableState& variable, const Change& change,
                          " in Replica Context: expected SUM, MEAN or "
                          "ONLY_FIRST_REPLICA in VariableOptions, got NONE"));
   }
-  const c10::ScalarType dtype = *variable.options.dtype;
+  const c10::ScalarType dtype = variable.dtype();
   if (aggregation == Aggregation::MEAN && c10::isIntegralType(dtype, /*includeBool=*/true)) {
     throw ValueError(call_of(change), cat("the mean over replicas of an integer is no integer: ",
                                           variable.describe(), " has aggregation MEAN and dtype ",

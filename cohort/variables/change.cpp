@@ -8,7 +8,7 @@
 namespace cohort::detail {
 namespace {
 
-void change_row(Change::Op op, at::Tensor row, const at::Tensor& value) {
+void change_row(Change::Op op, const at::Tensor& row, const at::Tensor& value) {
   switch (op) {
     case Change::SCATTER_MUL:
       row.mul_(value);
@@ -59,7 +59,7 @@ const char* Change::name() const {
   return kNames[op];
 }
 
-void Change::apply_to(at::Tensor copy) const {
+void Change::apply_to(const at::Tensor& copy) const {
   const at::NoGradGuard no_grad;
   const at::Tensor here = values.to(copy.device());
   switch (op) {

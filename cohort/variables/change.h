@@ -33,7 +33,7 @@ struct Change {
   const char* name() const;
 
   /// Does it to one copy, in place. Rows are changed in order, so that the same row may come twice.
-  void apply_to(at::Tensor copy) const;
+  void apply_to(const at::Tensor& copy) const;
 };
 
 /// The changes that all replicas ask for as one change, by the variable's aggregation, which must

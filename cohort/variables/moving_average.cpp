@@ -1,6 +1,7 @@
 #include "cohort/variables/moving_average.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "cohort/base/error.h"
 #include "cohort/distribute/default_strategy.h"

@@ -42,9 +42,9 @@ Variable::operator double() const { return at::Tensor(*this).item<double>(); }
 Variable::operator std::int64_t() const { return at::Tensor(*this).item<std::int64_t>(); }
 
 const std::string& Variable::name() const { return state_->options.name; }
-c10::ScalarType Variable::dtype() const { return *state_->options.dtype; }
+c10::ScalarType Variable::dtype() const { return state_->dtype(); }
 at::IntArrayRef Variable::sizes() const { return state_->copies[0].sizes(); }
-bool Variable::trainable() const { return *state_->options.trainable; }
+bool Variable::trainable() const { return state_->trainable(); }
 Synchronization Variable::synchronization() const { return state_->options.synchronization; }
 Aggregation Variable::aggregation() const { return state_->options.aggregation; }
 const std::function<at::Tensor(const at::Tensor&)>& Variable::constraint() const {

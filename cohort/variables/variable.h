@@ -9,6 +9,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/distribute/reducible.h"
@@ -62,8 +63,8 @@ class Variable {
 
   /// The function is called once, also where there are several copies.
   template <std::invocable F>
-  explicit Variable(F&& initial_value, VariableOptions options = {})
-      : Variable(std::function<at::Tensor()>(std::forward<F>(initial_value)), std::move(options)) {}
+  explicit Variable(F initial_value, VariableOptions options = {})
+      : Variable(std::function<at::Tensor()>(std::move(initial_value)), std::move(options)) {}
   explicit Variable(std::function<at::Tensor()> initial_value, VariableOptions options = {});
 
   // Reading.

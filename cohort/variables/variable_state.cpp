@@ -86,9 +86,9 @@ std::shared_ptr<VariableState> VariableState::make(Kind kind,
   state->options = options;
   state->placement = std::move(placement);
   state->copies = std::move(copies);
-  state->options.dtype = state->copies[0].scalar_type();
-  const bool grad = *options.trainable && (c10::isFloatingType(*state->options.dtype) ||
-                                           c10::isComplexType(*state->options.dtype));
+  const c10::ScalarType dtype = state->dtype();
+  state->options.dtype = dtype;
+  const bool grad = state->trainable() && (c10::isFloatingType(dtype) || c10::isComplexType(dtype));
   for (const at::Tensor& copy : state->copies) set_tag(copy, state);
   for (const int copy : state->placement.copy_of) {
     state->components.push_back(state->copies[copy].detach().requires_grad_(grad));

@@ -50,6 +50,8 @@ struct VariableState {
     return kind == Kind::MIRRORED && options.synchronization == Synchronization::ON_READ;
   }
   const std::string& name() const { return options.name; }
+  c10::ScalarType dtype() const { return copies[0].scalar_type(); }
+  bool trainable() const { return options.trainable.value_or(false); }
   const char* kind_name() const;
 
   /// "MirroredVariable 'weight'", for errors.
