@@ -23,6 +23,7 @@ import concurrent.futures
 import pathlib
 import re
 import sys
+import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / 'tools'))
 import sources  # noqa: E402
@@ -41,6 +42,16 @@ def parse(path):
     if len(re.findall(r'\bCASE\b', text)) != len(cases):
         sys.exit(f'{path}: CASE is used outside of a block of the form that check.py describes')
     return cases
+
+
+def precompile(path, command, folder):
+    """Compiles what a file includes, once for all cases; returns the options that use it."""
+    header = folder / f'{path.stem}.h'
+    header.write_text(''.join(re.findall(r'^#include .+\n', path.read_text(), re.MULTILINE)))
+    result = sources.run([*command, '-x', 'c++-header', header, '-o', f'{header}.gch'])
+    if result.returncode:
+        sys.exit(f'{path}: what it includes does not compile:\n{result.stderr}')
+    return ['-include', header, '-Winvalid-pch']
 
 
 def problem_with(error, result):
@@ -64,8 +75,7 @@ def main():
     arguments = parser.parse_args()
 
     cases = [('no case switched on', None), *parse(arguments.file)]
-    command = [arguments.compiler, *sources.compiler_flags(arguments.build), '-fsyntax-only',
-               arguments.file]
+    command = [arguments.compiler, *sources.compiler_flags(arguments.build)]
     inputs = [*sources.closure(arguments.file), pathlib.Path(__file__)]
     passed = sources.PassedBefore(arguments.build / 'compile_fail',
                                   sources.version(arguments.compiler))
@@ -73,9 +83,13 @@ def main():
         print(f'{len(cases)} cases: nothing changed since they passed')
         return
 
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = list(pool.map(lambda number: sources.run([*command, f'-DCASE={number}']),
-                                range(len(cases))))
+    with (tempfile.TemporaryDirectory(dir=arguments.build) as folder,
+          concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool):
+        options = precompile(arguments.file, command, pathlib.Path(folder))
+        results = list(pool.map(
+            lambda number: sources.run([*command, *options, '-fsyntax-only', f'-DCASE={number}',
+                                        arguments.file]),
+            range(len(cases))))
     failures = 0
     for (name, error), result in zip(cases, results):
         problem = problem_with(error, result)
