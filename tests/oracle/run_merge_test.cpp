@@ -523,5 +523,488 @@ CASE("merge_call/two_successive") {
   }));
 }
 
+// Further nests, strategies and counts.
+
+CASE("values/from_function_nested") {
+  return encode(three().distribute_values_from_function([](const ValueContext& context) {
+    const int r = context.replica_id_in_sync_group;
+    return std::pair{std::tuple{scalar(r)}, std::map<std::string, Tensor>{{"k", integer(2 * r)}}};
+  }));
+}
+
+CASE("values/from_function_dtypes") {
+  return encode(two().distribute_values_from_function([](const ValueContext& context) {
+    const int r = context.replica_id_in_sync_group;
+    return std::tuple{scalar(r, at::kDouble), scalar(r, at::kLong), scalar(r > 0, at::kBool)};
+  }));
+}
+
+CASE("values/from_function_cs") { return context_of_values(central()); }
+
+CASE("values/from_function_length_mismatch") {
+  return encode(two().distribute_values_from_function([](const ValueContext& context) {
+    return std::vector<Tensor>(context.replica_id_in_sync_group + 1, scalar(1));
+  }));
+}
+
+CASE("values/from_function_throws") {
+  return encode(two().distribute_values_from_function([](const ValueContext& context) {
+    if (context.replica_id_in_sync_group == 1) throw ValueError("test", "no value");
+    return scalar(1);
+  }));
+}
+
+CASE("values/from_function_empty_tensor") {
+  return encode(two().distribute_values_from_function([](const ValueContext& context) {
+    return at::zeros({0, context.replica_id_in_sync_group + 1});
+  }));
+}
+
+CASE("values/local_results_dict") {
+  const Strategy s = three();
+  const auto nest = std::pair{per(s, {1, 2, 3}), std::vector{per(s, {4, 5, 6})}};
+  Json all = Json::array();
+  for (const auto& own : s.local_results(nest)) all.push_back(named({"a", "b"}, own));
+  return all;
+}
+
+CASE("values/local_results_mixed") {
+  const Strategy s = two();
+  return encode(s.local_results(std::tuple{per(s, {1, 2}), scalar(9)}));
+}
+
+CASE("values/local_results_mirrored") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  return encode(s.local_results(s.extended().reduce_to("SUM", p, p)));
+}
+
+const VariableOptions kOnReadSum{.synchronization = Synchronization::ON_READ,
+                                 .aggregation = Aggregation::SUM};
+
+CASE("values/local_results_on_read_variable") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3, kOnReadSum);
+  set_components(v, {3, 4});
+  return encode(s.local_results(v));
+}
+
+CASE("values/local_results_default_list") {
+  const std::map<std::string, std::vector<Tensor>> nest{{"a", {scalar(1)}}};
+  return encode(default_strategy().local_results(nest));
+}
+
+CASE("values/local_results_m1") {
+  const Strategy s = mirrored(1);
+  return encode(s.local_results(s.run([] { return std::pair{rid(), std::vector{rid() + 1}}; })));
+}
+
+CASE("values/per_replica_in_scope") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  const auto scope = s.scope();
+  return encode(p.local());
+}
+
+CASE("values/per_replica_in_merge_call") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  return encode(s.run([&] { return merge_call([&](Strategy&) { return p.local(); }); }));
+}
+
+CASE("values/mirrored_in_scope") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  const auto m = s.extended().reduce_to("SUM", p, p);
+  Json in_scope;
+  {
+    const auto scope = s.scope();
+    in_scope = encode(m + 1);
+  }
+  return {in_scope, encode(s.run([&] { return m + 1; })), encode(m + 1)};
+}
+
+CASE("values/repr_three") { return cat(PerReplica<int>({7, 8, 9})); }
+CASE("values/repr_mirrored") { return cat(Mirrored<int>({7, 8})); }
+CASE("values/repr_one") { return cat(PerReplica<int>({7})); }
+
+CASE("run/returns_deep_nest") {
+  using Inner = std::map<std::string, Tensor>;
+  using Outer = std::map<std::string, std::pair<Tensor, std::pair<Tensor, Inner>>>;
+  return encode(three().run([] {
+    return Outer{{"a", {rid(), {rid(), Inner{{"b", rid() * 2}}}}}};
+  }));
+}
+
+CASE("run/returns_dtypes") {
+  return encode(two().run([] {
+    return std::tuple{rid(at::kDouble), rid(at::kLong), rid() > 0, rid(at::kHalf)};
+  }));
+}
+
+CASE("run/returns_none_in_tuple") {
+  return encode(two().run([] { return std::pair{rid(), std::optional<Tensor>()}; }));
+}
+
+CASE("run/returns_list_length_mismatch") {
+  return encode(two().run([] { return std::vector<Tensor>(id() + 1, rid()); }));
+}
+
+CASE("run/returns_dict_other_keys") {
+  return encode(two().run([] { return std::map<std::string, Tensor>{{cat("k", id()), rid()}}; }));
+}
+
+CASE("run/returns_nested_length_mismatch") {
+  return encode(two().run([] {
+    return std::map<std::string, std::vector<Tensor>>{{"a", std::vector<Tensor>(id() + 1, rid())}};
+  }));
+}
+
+CASE("run/returns_variable") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  const Variable returned = s.run([&] { return v; });
+  return {returned == v, encode(returned)};
+}
+
+CASE("run/returns_variable_in_nest") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  const auto [first, rest] = s.run([&] { return std::pair{v, std::pair{v, rid()}}; });
+  return {first == v, rest.first == v, encode(rest.second)};
+}
+
+CASE("run/returns_on_read_variable") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3, kOnReadSum);
+  return s.run([&] { return v; }) == v;
+}
+
+CASE("run/returns_bool_and_float") {
+  return encode(two().run([] { return std::pair{true, 0.5}; }));
+}
+
+CASE("run/returns_empty_tensor") {
+  return encode(two().run([] { return at::zeros({0, 2}) + rid(); }));
+}
+
+CASE("run/returns_indexed_slices") {
+  return encode(two().run([] {
+    return at::sparse_coo_tensor(at::ones({1, 1}, at::kLong), rid().reshape({1, 1}), {3, 1});
+  }));
+}
+
+CASE("run/mirrored_argument") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  return encode(
+      s.run([](const Tensor& x) { return x + rid(); }, s.extended().reduce_to("SUM", p, p)));
+}
+
+CASE("run/variable_argument") {
+  const Strategy s = two();
+  return encode(s.run([](const Variable& w) { return w + rid(); }, variable(s, 3)));
+}
+
+CASE("run/on_read_variable_argument") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3, kOnReadSum);
+  set_components(v, {3, 4});
+  return encode(s.run([](const Variable& w) { return w + 0; }, v));
+}
+
+CASE("run/kwargs_mixed") {
+  const Strategy s = two();
+  return encode(s.run([](const Tensor& x, double y, const auto& z) { return x + y + z[0]; },
+                      per(s, {1, 2}), 10., std::vector{per(s, {100, 200})}));
+}
+
+CASE("run/chain_3") {
+  const Strategy s = three();
+  const auto first = s.run([] { return rid() + 1; });
+  const auto second = s.run(
+      [](const Tensor& x) {
+        return std::map<std::string, Tensor>{{"a", x * 2}, {"b", x * x}};
+      },
+      first);
+  const auto third = s.run([](const Tensor& b, const Tensor& a) { return a + 2 * b + 2; },
+                           second.at("b"), second.at("a"));
+  return {encode(first), encode(second), encode(third)};
+}
+
+CASE("run/int64_argument") {
+  const Strategy s = two();
+  const auto p = s.distribute_values_from_function([](const ValueContext& context) {
+    return at::arange(context.replica_id_in_sync_group + 1, at::kLong);
+  });
+  return encode(s.run([](const Tensor& x) { return x + 1; }, p));
+}
+
+DIFFERS("run/one_device_per_replica_of_two", "4.2: surplus components are an error",
+        fails("ValueError", "2 components")) {
+  return encode(one_device().run([](const Tensor&) { return 1; }, per(two(), {1, 2})));
+}
+
+CASE("run/m1_results") {
+  return encode(mirrored(1).run([] {
+    return std::pair{rid(), std::map<std::string, Tensor>{{"a", rid() + 1}}};
+  }));
+}
+
+CASE("run/cs_results") {
+  return encode(central().run([] { return std::pair{rid(), std::tuple{rid() + 1}}; }));
+}
+
+CASE("run/default_results") {
+  return encode(default_strategy().run(
+      [](const Tensor& x) {
+        return std::pair{x + 1, std::optional<Tensor>()};
+      },
+      scalar(1)));
+}
+
+CASE("run/exception_type_kept") {
+  two().run([] {
+    if (id() == 0) throw KeyError("test", "zero");
+    throw ValueError("test", "one");
+  });
+  return nullptr;
+}
+
+CASE("run/exception_in_replica_2_of_3") {
+  return encode(three().run([] {
+    if (id() == 2) throw NotImplementedError("test", "two");
+    return rid();
+  }));
+}
+
+CASE("run/usable_after_exception") {
+  const Strategy s = two();
+  const Json failed = attempt([&] { s.run([] { throw ValueError("test", "boom"); }); });
+  return {failed, encode(s.run([] { return rid() + 1; }))};
+}
+
+CASE("run/inside_scope") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(s.run([] { return rid(); }));
+}
+
+CASE("run/variable_created_inside_value") {
+  const auto [value, made] = two().run([] {
+    const Variable v(rid() + 5, {.name = "made"});
+    return std::pair{v.read_value(), v};
+  });
+  return {encode(value), true, tensorflow_name(made)};
+}
+
+CASE("run/variable_created_twice_names") {
+  const Strategy s = two();
+  const auto make = [] { return Variable(1.f, {.name = "w"}); };
+  return {tensorflow_name(s.run(make)), tensorflow_name(s.run(make))};
+}
+
+CASE("run/variable_indexed_names") {
+  const auto [first, second] = two().run([] {
+    return std::pair{Variable(0.f, {.name = "n_0"}), Variable(1.f, {.name = "n_1"})};
+  });
+  Json all = Json::array();
+  for (const Variable& v : {first, second}) {
+    all.push_back(Json::array({tensorflow_name(v), encode(v.read_value())}));
+  }
+  return all;
+}
+
+CASE("run/variable_missing_on_replica_1") {
+  return tensorflow_name(two().run([] {
+    const Variable a(1.f, {.name = "a"});
+    if (id() == 0) Variable(1.f, {.name = "b"});
+    return a;
+  }));
+}
+
+CASE("merge_call/returns_dict") {
+  return named({"a", "b", "c"}, two().run([] {
+    return merge_call(
+        [](Strategy&, const PerReplica<Tensor>& x) {
+          return std::tuple{x, scalar(2), std::tuple{x}};
+        },
+        rid() + 1);
+  }));
+}
+
+CASE("merge_call/returns_none") {
+  two().run([] { merge_call([](Strategy&) {}); });
+  return nullptr;
+}
+
+CASE("merge_call/returns_mirrored") {
+  const Strategy s = three();
+  const Variable v = variable(s, 0);
+  return encode(s.run([&] {
+    return merge_call(
+               [&](Strategy& merged, const PerReplica<Tensor>& x) {
+                 return merged.extended().reduce_to("SUM", x, v);
+               },
+               rid()) +
+           rid();
+  }));
+}
+
+CASE("merge_call/returns_variable") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  return encode(s.run([&] { return merge_call([&](Strategy&) { return v; }) + rid(); }));
+}
+
+CASE("merge_call/returns_local_results") {
+  return encode(two().run([] {
+    const auto all = merge_call(
+        [](Strategy& s, const PerReplica<Tensor>& x) { return s.local_results(x); }, rid() + 1);
+    return at::stack(all).sum(0);
+  }));
+}
+
+CASE("merge_call/nested_args") {
+  Json seen = Json::array();
+  three().run([&] {
+    merge_call(
+        [&](Strategy&, const auto& a, const auto& b) {
+          seen.push_back(Json::array({encode(a), encode(b)}));
+        },
+        std::pair{rid(), std::tuple{rid() * 2}}, std::map<std::string, Tensor>{{"k", rid()}});
+  });
+  return seen;
+}
+
+CASE("merge_call/args_length_mismatch") {
+  return encode(two().run([] {
+    return merge_call([](Strategy&, const auto&) { return 1; },
+                      std::vector<Tensor>(id() + 1, rid()));
+  }));
+}
+
+DIFFERS("merge_call/in_loop", "0.2: merge_call's arguments are PerReplica, also when all are equal",
+        per_replica({12, 12})) {
+  return encode(two().run([] {
+    Tensor x = rid() + 1;
+    for (int i = 0; i < 3; ++i) {
+      x = merge_call([](Strategy& s, const PerReplica<Tensor>& y) { return s.reduce("SUM", y); },
+                     x);
+    }
+    return x;
+  }));
+}
+
+const auto one = [](Strategy&) { return 1; };
+
+CASE("merge_call/never_on_replica_0") {
+  return encode(two().run([] { return id() == 1 ? merge_call(one) : 1; }));
+}
+
+CASE("merge_call/two_of_three") {
+  return encode(three().run([] { return id() < 2 ? merge_call(one) : 1; }));
+}
+
+CASE("merge_call/exception_caught_in_replica") {
+  return encode(two().run([] {
+    try {
+      merge_call([](Strategy&) { throw ValueError("test", "in merge"); });
+      return 1;
+    } catch (const ValueError&) {
+      return 5;
+    }
+  }));
+}
+
+CASE("merge_call/exception_on_replica_1_after") {
+  two().run([] {
+    merge_call([](Strategy&) {});
+    if (id() == 1) throw KeyError("test", "one");
+  });
+  return nullptr;
+}
+
+CASE("merge_call/cs") {
+  return encode(central().run([] {
+    return merge_call([](Strategy& s, const PerReplica<Tensor>& x) { return sum_of(s, x); },
+                      rid() + 1);
+  }));
+}
+
+CASE("merge_call/m1") {
+  return encode(mirrored(1).run([] {
+    return merge_call([](Strategy& s, const PerReplica<Tensor>& x) { return s.reduce("SUM", x); },
+                      rid() + 5);
+  }));
+}
+
+CASE("merge_call/update_inside") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  s.run([&] {
+    merge_call(
+        [&](Strategy& merged, const PerReplica<Tensor>& x) {
+          merged.extended().update(
+              v, [](Tensor& copy, const Tensor& y) { copy.add_(y); },
+              merged.extended().reduce_to("MEAN", x, v));
+        },
+        rid());
+  });
+  return encode(v);
+}
+
+CASE("merge_call/gather_inside") {
+  return encode(two().run([] {
+    return merge_call([](Strategy& s, const PerReplica<Tensor>& x) { return s.gather(x, 0); },
+                      rid().reshape({1}));
+  }));
+}
+
+CASE("merge_call/all_reduce_inside") {
+  return encode(two().run([] {
+    return merge_call(
+        [](Strategy&, const PerReplica<Tensor>& x) {
+          return get_replica_context().all_reduce("SUM", x.values()[0]);
+        },
+        rid());
+  }));
+}
+
+CASE("merge_call/run_inside") {
+  return encode(two().run(
+      [] { return merge_call([](Strategy& s) { return s.run([] { return rid() + 1; }); }); }));
+}
+
+CASE("merge_call/nested_default") {
+  return encode(merge_call([](Strategy&) { return merge_call(one); }));
+}
+
+CASE("merge_call/default_nest") {
+  return encode(merge_call(
+      [](Strategy&, const auto& x, const auto& y) {
+        return std::pair{x.at("a").values()[0] + y[0].values()[0], x};
+      },
+      std::map<std::string, Tensor>{{"a", scalar(1)}}, std::vector{scalar(2)}));
+}
+
+CASE("regroup/two_tuples") {
+  using Strings = std::tuple<std::string, std::string>;
+  return encode(nest::merge(std::vector{Strings{"1", "2"}, Strings{"3", "4"}}));
+}
+
+CASE("regroup/nested") {
+  using Each = std::map<std::string, std::pair<int, std::vector<int>>>;
+  std::vector<Each> all;
+  for (int i = 0; i < 3; ++i) all.push_back({{"a", {i, {2 * i + 10}}}});
+  return encode(nest::merge(all));
+}
+
+CASE("select/replica_0_nested") {
+  const auto nest =
+      std::pair{PerReplica<int>({1, 2}), std::pair{PerReplica<int>({3, 4}), std::string("x")}};
+  return encode(nest::select(nest, 0, 2));
+}
+
 }  // namespace
 }  // namespace cohort::oracle
