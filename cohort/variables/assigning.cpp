@@ -20,39 +20,74 @@ namespace {
 
 std::string call_of(const Change& change) { return cat("variable.", change.name()); }
 
+/// Numbers fit where no part of them is lost.
+at::Tensor number_in_dtype_of(const VariableState& variable, const at::Tensor& number,
+                              const std::string& call) {
+  const c10::ScalarType dtype = variable.dtype();
+  if (c10::canCast(number.scalar_type(), dtype)) return number.to(dtype);
+  throw TypeError(call, cat("the number's dtype does not fit ", variable.describe(), ": expected ",
+                            c10::toString(dtype), ", got ", c10::toString(number.scalar_type())));
+}
+
 at::Tensor in_dtype_of(const VariableState& variable, const at::Tensor& value,
                        const std::string& call) {
   if (!value.defined()) throw ValueError(call, "the value is an undefined tensor");
   const c10::ScalarType dtype = variable.dtype();
-  if (!c10::canCast(value.scalar_type(), dtype)) {
+  if (value.scalar_type() != dtype) {
     throw ValueError(call,
                      cat("the value's dtype does not fit ", variable.describe(), ": expected ",
                          c10::toString(dtype), ", got ", c10::toString(value.scalar_type()),
                          "; convert it with .to() first"));
   }
-  at::Tensor converted = value.detach().to(dtype);
-  if (!converted.has_storage()) return converted;
-  const auto is_own = [&](const at::Tensor& copy) { return copy.is_alias_of(converted); };
+  const at::Tensor own = value.detach();
+  if (!own.has_storage()) return own;
+  const auto overlaps = [&](const at::Tensor& copy) { return copy.is_alias_of(own); };
   // The variable's own memory changes on the way from one copy to the next.
-  const bool own = std::any_of(variable.copies.begin(), variable.copies.end(), is_own);
-  return own ? converted.clone() : converted;
+  const bool overlap = std::any_of(variable.copies.begin(), variable.copies.end(), overlaps);
+  return overlap ? own.clone() : own;
+}
+
+/// Truth values have no sums, differences, products and quotients.
+void check_arithmetic(const VariableState& variable, Change::Op op, const std::string& call) {
+  const bool sets = op == Change::ASSIGN || op >= Change::SCATTER_MIN;
+  if (sets || variable.dtype() != at::kBool) return;
+  throw InvalidArgument(call, cat("not defined for values of type Bool: ", variable.describe()));
+}
+
+void check_shape(const VariableState& variable, const Change& change) {
+  const auto shape = variable.copies[0].sizes();
+  const at::Tensor& value = change.values;
+  if (value.sizes() == shape && !value.is_sparse()) return;
+  const std::string text =
+      cat("Cannot assign value to variable '", variable.name(), "': Shape mismatch. Expected ",
+          shape, ", got ", value.is_sparse() ? "sparse " : "", value.sizes());
+  if (change.op == Change::ASSIGN) throw ValueError(call_of(change), text);
+  throw InvalidArgument(call_of(change), text);
+}
+
+/// True where the replicas meet to change a variable, so that what counts is their combined value.
+bool is_shared(const VariableState& variable, const Access& access) {
+  return access.where == Access::REPLICA && variable.kind != VariableState::Kind::PLAIN &&
+         !variable.on_read();
 }
 
 Change assignment(const VariableState& variable, Change::Op op, const AssignValue& value) {
   const std::string call = call_of({op, {}});
-  if (value.is_per_replica() && access(variable, call.c_str()).where != Access::REPLICA) {
+  const Access access = detail::access(variable, call.c_str());
+  if (value.is_per_replica() && access.where != Access::REPLICA) {
     throw TypeError(call,
                     cat("Expected value to be mirrored across replicas: got a PerReplica for ",
                         variable.describe(),
                         "; reduce it first with strategy.reduce() or extended.reduce_to()"));
   }
-  const at::Tensor tensor = in_dtype_of(variable, value.tensor(), call);
-  const auto shape = variable.copies[0].sizes();
-  if (value.is_number()) return {op, tensor.expand(shape)};
-  if (tensor.sizes() == shape && !tensor.is_sparse()) return {op, tensor};
-  throw ValueError(call, cat("Cannot assign value to variable '", variable.name(),
-                             "': Shape mismatch. Expected ", shape, ", got ",
-                             tensor.is_sparse() ? "sparse " : "", tensor.sizes()));
+  check_arithmetic(variable, op, call);
+  if (value.is_number()) {
+    const at::Tensor number = number_in_dtype_of(variable, value.tensor(), call);
+    return {op, number.expand(variable.copies[0].sizes())};
+  }
+  const Change change{op, in_dtype_of(variable, value.tensor(), call)};
+  if (change.values.is_sparse() || !is_shared(variable, access)) check_shape(variable, change);
+  return change;
 }
 
 void check_rows(const VariableState& variable, const at::Tensor& indices, const std::string& call) {
@@ -68,6 +103,7 @@ void check_rows(const VariableState& variable, const at::Tensor& indices, const 
 Change scatter(const VariableState& variable, Change::Op op, const IndexedSlices& slices) {
   const std::string call = call_of({op, {}});
   const at::Tensor& copy = variable.copies[0];
+  check_arithmetic(variable, op, call);
   const at::Tensor values = in_dtype_of(variable, slices.values, call);
   auto expected = copy.sizes().vec();
   const bool fits_rank = copy.dim() > 0 && slices.indices.defined() && slices.indices.dim() == 1 &&
@@ -75,7 +111,7 @@ Change scatter(const VariableState& variable, Change::Op op, const IndexedSlices
   if (fits_rank) expected[0] = slices.indices.size(0);
   if (!fits_rank || values.sizes() != expected ||
       (!slices.dense_shape.empty() && copy.sizes() != slices.dense_shape)) {
-    throw ValueError(
+    throw InvalidArgument(
         call, cat("Shape mismatch: the slices do not fit ", variable.describe(), " of shape ",
                   copy.sizes(),
                   ": expected indices of rank 1 and one row of values for each, got "
@@ -131,6 +167,7 @@ class SharedChange : public collectives::Contribution {
   }
   void work(std::int64_t) override {
     const Change combined = combine(variable_, changes_);
+    if (!combined.is_scatter()) check_shape(variable_, combined);
     for (const at::Tensor& copy : variable_.copies) combined.apply_to(copy);
   }
 
@@ -190,8 +227,7 @@ void set_on_read(const VariableState& variable, const Change& change) {
 Access dispatch(const VariableState& variable, const Change& change) {
   const Access access = detail::access(variable, call_of(change).c_str());
   const bool everywhere = access.where == Access::CROSS_REPLICA;
-  const bool alone = variable.kind == VariableState::Kind::PLAIN;
-  if (access.where == Access::REPLICA && !alone && !variable.on_read()) {
+  if (is_shared(variable, access)) {
     change_in_replica(variable, change, *access.replica);
   } else if (everywhere && variable.on_read()) {
     set_on_read(variable, change);

@@ -87,8 +87,11 @@ Change combine(const VariableState& variable, std::span<const Change* const> of_
   const at::NoGradGuard no_grad;
   const Change& first = *of_each_replica[0];
   const Aggregation aggregation = variable.options.aggregation;
-  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return first;
   const bool mean = aggregation == Aggregation::MEAN;
+  // A variable that is stored once takes the slices of every replica, one after the other.
+  const bool stored_once = variable.kind == VariableState::Kind::AGGREGATING;
+  if (first.is_scatter() && stored_once) return concatenate(of_each_replica, /*mean=*/false);
+  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return first;
   if (first.is_scatter()) return concatenate(of_each_replica, mean);
   Reducible values{Reducible::PER_REPLICA, {}, nullptr};
   for (const Change* change : of_each_replica) values.values.push_back(change->values);

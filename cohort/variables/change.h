@@ -24,7 +24,8 @@ struct Change {
   };
 
   Op op;
-  at::Tensor values;        ///< In the variable's dtype; for an assign also in its shape.
+  at::Tensor values;        ///< In the variable's dtype; for an assign also in its shape, unless
+                            ///< it is what one replica brings to a meeting.
   at::Tensor indices = {};  ///< Of a scatter: the rows, as int64 on the CPU.
 
   bool is_scatter() const { return op >= SCATTER_SUB; }
@@ -37,7 +38,9 @@ struct Change {
 };
 
 /// The changes that all replicas ask for as one change, by the variable's aggregation, which must
-/// not be NONE. Dense values are added in tree order, slices are concatenated.
+/// not be NONE. Dense values are added in tree order, slices are concatenated; those for a variable
+/// that is stored once whatever the aggregation. Throws InvalidArgument where the replicas' shapes
+/// differ and all of them count.
 Change combine(const VariableState& variable, std::span<const Change* const> of_each_replica);
 
 }  // namespace cohort::detail

@@ -91,16 +91,20 @@ class Variable {
 
   // Assigning. All return the new value, as `value` does.
 
-  /// Throws ValueError for a shape or dtype that does not fit, in a replica for aggregation NONE,
-  /// and for assign_add and assign_sub to an ON_READ variable outside of replicas; TypeError for a
-  /// PerReplica outside of replicas.
+  /// Throws ValueError for a tensor of another dtype, for assign of another shape, in a replica for
+  /// aggregation NONE, and for assign_add and assign_sub to an ON_READ variable outside of
+  /// replicas; InvalidArgument where assign_add and assign_sub get another shape or truth values,
+  /// and where the shapes differ between replicas whose values are combined; TypeError for a number
+  /// that the dtype can't hold, and for a PerReplica outside of replicas.
   at::Tensor assign(const AssignValue& value, AssignOptions options = {}) const;
   at::Tensor assign_add(const AssignValue& value, AssignOptions options = {}) const;
   at::Tensor assign_sub(const AssignValue& value, AssignOptions options = {}) const;
 
   /// Change some rows, in the order of the slices. In a replica, SUM concatenates the slices of
-  /// all replicas in order, MEAN also divides their values by the number of replicas. Throw
-  /// NotImplementedError for ON_READ; min, max and update of a mirrored variable for SUM and MEAN.
+  /// all replicas in order, MEAN also divides their values by the number of replicas; a variable
+  /// that is stored once takes the slices of all as they are. Throw NotImplementedError for
+  /// ON_READ; min, max and update of a mirrored variable for SUM and MEAN; InvalidArgument for
+  /// slices that do not fit.
   at::Tensor scatter_sub(const IndexedSlices& slices, AssignOptions options = {}) const;
   at::Tensor scatter_add(const IndexedSlices& slices, AssignOptions options = {}) const;
   at::Tensor scatter_mul(const IndexedSlices& slices, AssignOptions options = {}) const;
@@ -156,7 +160,8 @@ class Variable {
   explicit Variable(std::shared_ptr<detail::VariableState> state) : state_(std::move(state)) {}
   const std::shared_ptr<detail::VariableState>& state() const { return state_; }
 
-  /// As a reduction sees it: ON_READ is one value per replica.
+  /// As a reduction sees it: ON_READ is one value per replica, a variable that is stored once one
+  /// value.
   Reducible reducible() const;
 
   friend bool operator==(const Variable& a, const Variable& b) { return a.state_ == b.state_; }

@@ -94,16 +94,25 @@ TEST(AssignOutsideOfReplicas, ANumberFillsAndATensorMustHaveTheShape) {
   const Variable v = two_replicas().make(AUTO, A::NONE, at::tensor({1.0f, 2.0f}));
   EXPECT_EQ(numbers(v.assign(4)), (Numbers{4, 4}));
   EXPECT_FAILS(v.assign(at::ones({3})), ValueError, "Shape mismatch");
-  EXPECT_FAILS(v.assign_add(at::ones({})), ValueError, "Shape mismatch");
+  EXPECT_FAILS(v.assign_add(at::ones({})), InvalidArgument, "Shape mismatch");
   EXPECT_FAILS(v.assign(at::ones({2}).to_sparse()), ValueError, "Shape mismatch");
 }
 
-TEST(AssignOutsideOfReplicas, ADtypeThatWouldLoseItsKindIsRefused) {
-  const Variable integer(1);
-  EXPECT_FAILS(integer.assign(1.5), ValueError, "dtype");
+TEST(AssignOutsideOfReplicas, ATensorMustHaveTheDtypeAndANumberMustFitIt) {
+  const Variable integer(1), truth(true);
+  EXPECT_FAILS(integer.assign(1.5), TypeError, "dtype");
+  EXPECT_FAILS(truth.assign(1), TypeError, "dtype");
   EXPECT_FAILS(integer.assign(at::Tensor()), ValueError, "undefined");
-  EXPECT_EQ(number(Variable(1.0f).assign(at::scalar_tensor(2.0, at::kDouble))), 2);
+  EXPECT_FAILS(Variable(1.0f).assign(at::scalar_tensor(2.0, at::kDouble)), ValueError, "dtype");
+  EXPECT_FAILS(Variable(1.0f).assign_add(at::scalar_tensor(2, at::kInt)), ValueError, "dtype");
   EXPECT_EQ(number(Variable(1.0f).assign(3)), 3);
+  EXPECT_EQ(number(truth.assign(false)), 0);
+}
+
+TEST(AssignOutsideOfReplicas, TruthValuesAreSetAndNotAdded) {
+  const Variable truth(true);
+  EXPECT_FAILS(truth.assign_add(at::ones({}, at::kBool)), InvalidArgument, "Bool");
+  EXPECT_FAILS(truth.assign_sub(true), InvalidArgument, "Bool");
 }
 
 TEST(AssignInUpdate, ChangesTheCopyThatIsUpdatedOnly) {

@@ -123,11 +123,12 @@ TEST(Scatter, TakesSparseTensors) {
 
 TEST(Scatter, SlicesThatDoNotFitAreRefused) {
   const Variable v(at::zeros({3, 2}));
-  EXPECT_FAILS(v.scatter_add({at::ones({1, 3}), rows({0})}), ValueError, "Shape mismatch");
-  EXPECT_FAILS(v.scatter_add({at::ones({2, 2}), rows({0})}), ValueError, "Shape mismatch");
-  EXPECT_FAILS(v.scatter_add({at::ones({1, 2}), rows({0}), {4, 2}}), ValueError, "Shape mismatch");
+  EXPECT_FAILS(v.scatter_add({at::ones({1, 3}), rows({0})}), InvalidArgument, "Shape mismatch");
+  EXPECT_FAILS(v.scatter_add({at::ones({2, 2}), rows({0})}), InvalidArgument, "Shape mismatch");
+  EXPECT_FAILS(v.scatter_add({at::ones({1, 2}), rows({0}), {4, 2}}), InvalidArgument,
+               "Shape mismatch");
   EXPECT_FAILS(v.scatter_add({at::ones({1, 2}), rows({3})}), InvalidArgument, "expected 0 to 2");
-  EXPECT_FAILS(Variable(1.0f).scatter_add({at::ones({1}), rows({0})}), ValueError,
+  EXPECT_FAILS(Variable(1.0f).scatter_add({at::ones({1}), rows({0})}), InvalidArgument,
                "Shape mismatch");
 }
 
