@@ -70,7 +70,7 @@ StrategyExtended* Variable::owner() const { return state_->owner.get(); }
 
 Reducible Variable::reducible() const {
   using Kind = detail::VariableState::Kind;
-  if (state_->kind == Kind::PLAIN) return {Reducible::SINGLE, {primary()}, nullptr};
+  if (state_->kind != Kind::MIRRORED) return {Reducible::SINGLE, {primary()}, nullptr};
   return {state_->on_read() ? Reducible::PER_REPLICA : Reducible::MIRRORED, components(),
           devices()};
 }
