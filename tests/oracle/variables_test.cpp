@@ -108,7 +108,8 @@ Json replica_assign(const Json& input) {
       {"id", [] { return AssignValue(rid()); }},
       {"const", [] { return AssignValue(scalar(5)); }},
       {"py", [] { return AssignValue(5.); }},
-      {"captured", [&] { return AssignValue(captured); }}};
+      {"captured", [&] { return AssignValue(captured); }},
+      {"zero", [] { return AssignValue(0); }}};
   const Json returned =
       attempt([&] { return s.run([&] { return call(v, input[3], values.at(input[4])()); }); });
   return outcome(returned, v);
@@ -188,11 +189,12 @@ Json read_in_replicas(const Strategy& s, const Variable& v) {
 TABLE("read/") {
   const Strategy s = strategy_named(input[0]);
   const Variable v = make(s, input);
-  if (v.devices()->size() == 1) {
-    v.assign(4);
-  } else {
+  const std::string kind = v.kind_name();
+  if (kind == "MirroredVariable" || kind == "SyncOnReadVariable") {
     int i = 0;
     for (const Tensor& component : v.components()) component.detach().fill_(i++);
+  } else {
+    v.assign(4);
   }
   if (input[3] == "replica") return read_in_replicas(s, v);
   std::optional<Scope> scope;
@@ -383,24 +385,29 @@ Tensor scatter(const Variable& v, const std::string& op, const IndexedSlices& sl
   if (op == "scatter_add") return v.scatter_add(slices);
   if (op == "scatter_sub") return v.scatter_sub(slices);
   if (op == "scatter_mul") return v.scatter_mul(slices);
+  if (op == "scatter_div") return v.scatter_div(slices);
   if (op == "scatter_min") return v.scatter_min(slices);
   if (op == "scatter_max") return v.scatter_max(slices);
   return v.scatter_update(slices);
 }
 
-IndexedSlices slices(const std::vector<double>& values, const std::vector<std::int64_t>& rows) {
-  return {vector(values), at::tensor(rows), {3}};
+IndexedSlices slices(const std::vector<double>& values, const std::vector<std::int64_t>& rows,
+                     at::ScalarType dtype = at::kFloat) {
+  return {vector(values, dtype), at::tensor(rows), {3}};
 }
 
 Json scatter_case(const Json& input) {
   const Strategy s = two();
   const std::string op = input[0];
-  const Variable v = make(s, ON_WRITE, aggregation_named(input[1]), decode_tensor(input[2]));
+  const auto dtype = decode_dtype(input[3].get<std::string>());
+  const Variable v = make(s, ON_WRITE, aggregation_named(input[1]), decode_tensor(input[2], dtype));
   const bool adds = op == "scatter_add" || op == "scatter_sub";
   const Json returned = attempt([&] {
     return s.run([&] {
       const double r = id();
-      return scatter(v, op, adds ? slices({r, r + 1}, {id(), id() + 1}) : slices({r + 2}, {id()}));
+      return scatter(
+          v, op,
+          adds ? slices({r, r + 1}, {id(), id() + 1}, dtype) : slices({r + 2}, {id()}, dtype));
     });
   });
   return outcome(returned, v);
@@ -468,6 +475,254 @@ CASE("cs/one_compute_device_variable_class") {
   const Strategy s = CentralStorageStrategy({.compute_devices = {"CPU:1"}});
   const Variable v = variable(s, 1);
   return {class_of(v), encode(v.device())};
+}
+
+// Further combinations.
+
+DIFFERS("replica_assign/m2_ON_WRITE_NONE_sub_const", "6.13: NONE is an error", kNoAggregation) {
+  return replica_assign(input);
+}
+DIFFERS("replica_assign/m1_AUTO_NONE_assign_py", "6.13: NONE is an error",
+        outcome(fails("ValueError", "You must specify an aggregation method"), Json::array({1}))) {
+  return replica_assign(input);
+}
+DIFFERS("replica_assign/m2_ON_WRITE_MEAN_add_zero", "6.15: a scalar 0 is zeros too",
+        outcome(per_replica({1, 1}), Json{1, 1})) {
+  return replica_assign(input);
+}
+DIFFERS("replica_assign/m2_ON_WRITE_SUM_add_zero", "6.15: a scalar 0 is zeros too",
+        outcome(per_replica({1, 1}), Json{1, 1})) {
+  return replica_assign(input);
+}
+DIFFERS("cross_assign/m3_ON_WRITE_FIRST_assign", kTensor,
+        outcome(encode(scalar(3)), Json{3, 3, 3})) {
+  return cross_assign(input);
+}
+
+/// Does this to the copy that is updated, as a component's own method would.
+void change_copy(Tensor& copy, const std::string& op, double value) {
+  if (op == "assign") copy.fill_(value);
+  if (op == "assign_add") copy.add_(value);
+  if (op == "assign_sub") copy.sub_(value);
+}
+
+TABLE("in_update/") {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = make(s, input);
+  Json seen = Json::array();
+  s.extended().update(v, [&](Tensor& copy) {
+    change_copy(copy, input[3], 5);
+    seen.push_back(encode(v.read_value())["value"]);
+  });
+  const Json after = attempt([&] { return v.read_value(); });
+  return Json::array({seen, stored(v), after});
+}
+
+TABLE("container_in_update/") {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = make(s, input);
+  s.extended().update(v, [&](Tensor&) { call(v, input[3], 5.); });
+  return stored(v);
+}
+
+/// The row [strategy, synchronization, aggregation, dtype, initial value, …].
+Variable make_typed(const Strategy& s, const Json& input) {
+  return make(s, input, decode_tensor(input[4], decode_dtype(input[3].get<std::string>())));
+}
+
+Json assign_dtype(const Json& input) {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = make_typed(s, input);
+  return returned_and_components(
+      s, v, [&] { return call(v, input[6], decode_tensor(input[5][id()], v.dtype())); });
+}
+
+TABLE("assign_dtype/") { return assign_dtype(input); }
+
+Json cross_dtype(const Json& input) {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = make_typed(s, input);
+  const auto value = [&]() -> AssignValue {
+    if (!input[6].is_null()) {
+      return decode_tensor(input[5], decode_dtype(input[6].get<std::string>()));
+    }
+    if (input[5].is_boolean()) return input[5].get<bool>();
+    if (input[5].is_number_integer()) return input[5].get<int>();
+    return input[5].get<double>();
+  };
+  const Json returned = attempt([&] { return call(v, input[7], value()); });
+  return Json::array({returned.contains("error") ? returned : Json("ok"), stored(v)});
+}
+
+TABLE("cross_dtype/") { return cross_dtype(input); }
+
+DIFFERS("cross_dtype/m2_ON_WRITE_py_to_vector_add",
+        "assign_value.h: a number fills a variable of any shape",
+        Json::array({"ok", Json{Json{6, 7}, Json{6, 7}}})) {
+  return cross_dtype(input);
+}
+DIFFERS("cross_dtype/m2_ON_READ_SUM_int32_negative", "6.22: the remainder goes to replica 0",
+        Json::array({"ok", Json{-4, -3}})) {
+  return cross_dtype(input);
+}
+DIFFERS("cross_dtype/m3_ON_READ_SUM_int64", "6.22: the remainder goes to replica 0",
+        Json::array({"ok", Json{4, 2, 2}})) {
+  return cross_dtype(input);
+}
+
+DIFFERS("assign/per_replica_argument_on_write", "6.11: a TypeError in every strategy",
+        Json::array({fails("TypeError", "Expected value to be mirrored"), Json{1, 1}})) {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::MEAN);
+  const auto value = per(s, {1, 2});
+  const auto scope = s.scope();
+  const Json returned = attempt([&] { return v.assign(value); });
+  return {returned, components(v)};
+}
+
+CASE("assign/mirrored_value_argument") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::NONE);
+  const auto p = per(s, {1, 2});
+  const auto sum = s.extended().reduce_to("SUM", p, p);
+  const auto scope = s.scope();
+  v.assign_add(sum);
+  return components(v);
+}
+
+CASE("assign/mirrored_variable_argument_mean_in_replica") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::MEAN), w = make(s, ON_WRITE, A::NONE, scalar(4));
+  return returned_and_components(s, v, [&] { return v.assign_add(w); });
+}
+
+CASE("assign/on_read_variable_argument_mean_in_replica") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::MEAN), w = make(s, ON_READ, A::SUM, scalar(0));
+  set_components(w, {2, 5});
+  return returned_and_components(s, v, [&] { return v.assign(w); });
+}
+
+DIFFERS("assign/on_read_variable_argument_cross", "6.11: copies never differ; 6.21: read as a sum",
+        Json::array({"ok", Json{7, 7}})) {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::NONE), w = make(s, ON_READ, A::SUM, scalar(0));
+  set_components(w, {2, 5});
+  const auto scope = s.scope();
+  v.assign(w);
+  return {"ok", components(v)};
+}
+
+CASE("assign/in_merge_call") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::NONE);
+  s.run([&] {
+    merge_call([&](Strategy& merged,
+                   const PerReplica<Tensor>& x) { v.assign_add(merged.reduce("SUM", x)); },
+               rid() + 1);
+  });
+  return components(v);
+}
+
+CASE("assign/read_value_false_cross") {
+  const Variable v = make(two(), ON_READ, A::NONE);
+  const Json returned = attempt([&] { return v.assign(3., {.read_value = false}); });
+  return {returned, components(v)};
+}
+
+CASE("assign/on_read_in_merge_call") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_READ, A::MEAN, scalar(0));
+  return encode(s.run([&] {
+    v.assign(rid() + 1);
+    return merge_call([&](Strategy&) { return v.read_value(); });
+  }));
+}
+
+CASE("assign/three_in_a_row") {
+  const Strategy s = three();
+  const Variable v = make(s, ON_WRITE, A::MEAN);
+  return returned_and_components(s, v, [&] {
+    v.assign(rid());
+    v.assign_add(rid());
+    v.assign_sub(rid() * 0 + 1);
+    return v.read_value();
+  });
+}
+
+CASE("assign/in_other_strategys_run") {
+  const Variable v = make(two(), ON_WRITE, A::SUM);
+  return encode(three().run([&] { return v.assign(rid()); }));
+}
+
+CASE("assign/on_read_in_other_scope") {
+  const Strategy other = three();
+  const Variable v = make(two(), ON_READ, A::SUM);
+  const auto scope = other.scope();
+  return encode(v.read_value());
+}
+
+CASE("assign/only_replica_0") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::SUM);
+  const Json returned = attempt([&] {
+    s.run([&] {
+      if (id() == 0) v.assign(rid());
+    });
+  });
+  return {returned, components(v)};
+}
+
+DIFFERS("scatter/add_NONE", "6.18: NONE is an error", refused(0)) { return scatter_case(input); }
+DIFFERS("scatter/mul_NONE", "6.18: NONE is an error",
+        outcome(fails("ValueError", "You must specify an aggregation method"),
+                Json{Json{2, 1, 1}, Json{2, 1, 1}})) {
+  return scatter_case(input);
+}
+DIFFERS("scatter/div_NONE", "6.18: NONE is an error",
+        outcome(fails("ValueError", "You must specify an aggregation method"),
+                Json{Json{1, 6, 1}, Json{1, 6, 1}})) {
+  return scatter_case(input);
+}
+
+TABLE("scatter_cross/") {
+  const auto dtype = input.size() > 6 ? decode_dtype(input[6].get<std::string>()) : at::kFloat;
+  const Variable v = make(strategy_named(input[0]), AUTO, aggregation_named(input[2]),
+                          decode_tensor(input[3], dtype));
+  const IndexedSlices rows{decode_tensor(input[4], dtype), decode_tensor(input[5], at::kLong)};
+  const Json returned = attempt([&] { return scatter(v, input[1], rows); });
+  return Json::array({returned.contains("error") ? returned : Json("ok"), stored(v)});
+}
+
+Json scatter_in(const Json& input) {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = make(s, AUTO, aggregation_named(input[2]), vector({4, 4, 4}));
+  const Json returned = attempt(
+      [&] { return s.run([&] { return scatter(v, input[1], slices({id() + 2.}, {id()})); }); });
+  return Json::array({returned.contains("error") ? returned : Json("ok"), stored(v)});
+}
+
+TABLE("scatter_in/") { return scatter_in(input); }
+
+Json scatter_in_refused() {
+  return Json::array({fails("ValueError", "You must specify an aggregation method"),
+                      Json::array({Json{4, 4, 4}})});
+}
+
+DIFFERS("scatter_in/m1_add_NONE", "6.18: NONE is an error", scatter_in_refused()) {
+  return scatter_in(input);
+}
+DIFFERS("scatter_in/cs_div_NONE", "6.18: NONE is an error", scatter_in_refused()) {
+  return scatter_in(input);
+}
+
+TABLE("on_read_scatter/") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_READ, A::NONE, vector({0, 0, 0}));
+  const auto change = [&] { return scatter(v, input[0], slices({1}, {0})); };
+  if (input[1] == "replica") return encode(s.run(change));
+  if (input[1] == "update") s.extended().update(v, [&](Tensor&) { change(); });
+  return encode(change());
 }
 
 }  // namespace
