@@ -64,8 +64,12 @@ std::int64_t AllReduce::plan(std::span<Contribution* const> all) {
 
 void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) {
   const at::Tensor& value = values_[leaf];
-  const bool divides_later = result_dtype(op_, value.scalar_type()) != value.scalar_type();
-  if (!kernel_reads(value) || divides_later || accumulation_) return reduce_whole(leaf, all);
+  const bool divides_later =
+      op_ == ReduceOp::MEAN && quotient_dtype(value.scalar_type()) != value.scalar_type();
+  const bool alone = all.size() == 1;
+  if (!kernel_reads(value) || divides_later || alone || accumulation_) {
+    return reduce_whole(leaf, all);
+  }
   for (Contribution* each : all) {
     auto& call = static_cast<AllReduce&>(*each);
     buffers_[leaf].values.push_back(call.values_[leaf].data_ptr());
@@ -79,8 +83,8 @@ void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) 
   }
 }
 
-/// Sparse tensors, other devices, the mean of integers, and what the user adds up in another way:
-/// at once, in the host's thread.
+/// Sparse tensors, other devices, the mean of integers, the value of an only replica, and what the
+/// user adds up in another way: at once, in the host's thread.
 void AllReduce::reduce_whole(std::size_t leaf, std::span<Contribution* const> all) {
   std::vector<at::Tensor> values;
   for (Contribution* each : all) values.push_back(static_cast<AllReduce&>(*each).values_[leaf]);

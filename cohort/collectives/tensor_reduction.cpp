@@ -18,9 +18,7 @@ at::Tensor add_in_order(std::span<const at::Tensor> values, Node node) {
 }
 
 at::Tensor divide(const at::Tensor& sum, std::size_t count) {
-  return c10::isIntegralType(sum.scalar_type(), /*includeBool=*/true)
-             ? sum.to(at::kDouble).div(static_cast<double>(count))
-             : sum.div(static_cast<double>(count));
+  return sum.to(quotient_dtype(sum.scalar_type())).div(static_cast<double>(count));
 }
 
 at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
@@ -98,13 +96,14 @@ void check_same(const char* where, std::span<const at::Tensor> values, int first
   }
 }
 
-c10::ScalarType result_dtype(ReduceOp op, c10::ScalarType dtype) {
-  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
-  return op == ReduceOp::MEAN && integral ? at::kDouble : dtype;
+c10::ScalarType quotient_dtype(c10::ScalarType dtype) {
+  if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return dtype;
+  return c10::elementSize(dtype) <= 2 ? at::kFloat : at::kDouble;
 }
 
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {
   check_same("reduce", values);
+  if (values.size() == 1) return values[0].clone();
   if (values[0].is_sparse()) return concatenate_sparse(op, values);
   if (values[0].device().is_cpu() && values[0].layout() == at::kStrided) {
     return reduce_dense(op, values);

@@ -19,12 +19,15 @@ std::string describe(const at::Tensor& tensor);
 /// sparse) of the first; names the replica that differs. `first_replica` is the id of values[0].
 void check_same(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
 
-/// The dtype of a reduction's result: that of the values, float64 for the MEAN of integers.
-c10::ScalarType result_dtype(ReduceOp op, c10::ScalarType dtype);
+/// The dtype that values are divided in: their own, float32 for integers of 8 and 16 bits, float64
+/// for longer ones.
+c10::ScalarType quotient_dtype(c10::ScalarType dtype);
 
-/// The sum or mean in tree order, in a new tensor on the device of values[0]. Sparse tensors are
-/// concatenated in replica order instead of added, so their result is not coalesced; MEAN divides
-/// their values. Throws as `check_same`, and InvalidArgument for dtypes that can't be added.
+/// The sum or mean in tree order, in a new tensor on the device of values[0]; the MEAN of integers
+/// has their `quotient_dtype`. A single value of any dtype is its own sum and mean. Sparse tensors
+/// are concatenated in replica order instead of added, so their result is not coalesced; MEAN
+/// divides their values. Throws as `check_same`, and InvalidArgument for dtypes that can't be
+/// added.
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values);
 
 /// A way of adding up of the user's own: one tensor from each replica, in their order, to one.

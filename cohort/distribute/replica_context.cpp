@@ -62,6 +62,7 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
   require_replica_context(*this);
   options.validate();
   check_leaves("replica_context.all_reduce", values);
+  strategy_.check_one_algorithm("replica_context.all_reduce", values);
   return detail::all_reduce(*this, op, std::move(values), options.timeout);
 }
 

@@ -46,7 +46,8 @@ class ReplicaContext {
 
   /// The sum or mean over all replicas of each tensor or number in a nest; the same on all
   /// replicas. Numbers come back as tensors. Differentiable: the gradient is the same collective
-  /// of the gradients. Sparse tensors are concatenated, not added.
+  /// of the gradients. Sparse tensors are concatenated, not added. Throws ValueError for int32
+  /// among leaves of other types, where variables are mirrored.
   template <class Nest>
   auto all_reduce(ReduceOp op, const Nest& value, const CommunicationOptions& options = {});
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
@@ -30,11 +31,21 @@ namespace {
 bool all_zero(const at::Tensor& tensor) { return tensor.eq(0).all().item<bool>(); }
 
 void check_axes(const at::Tensor& tensor, const Axis& axis) {
+  if (tensor.scalar_type() == at::kBool) {
+    throw TypeError("strategy.reduce",
+                    "values of type Bool cannot be added along an axis: cast "
+                    "them to a number type");
+  }
   const std::int64_t rank = tensor.dim();
+  std::set<std::int64_t> seen;
   for (const std::int64_t a : axis.axes()) {
-    if (a >= -rank && a < rank) continue;
-    throw ValueError("strategy.reduce", cat("axis out of range: expected ", -rank, " to ", rank - 1,
-                                            " for rank ", rank, ", got ", a));
+    if (a < -rank || a >= rank) {
+      throw ValueError("strategy.reduce", cat("axis out of range: expected ", -rank, " to ",
+                                              rank - 1, " for rank ", rank, ", got ", a));
+    }
+    if (!seen.insert(a < 0 ? a + rank : a).second) {
+      throw InvalidArgument("strategy.reduce", cat("axis ", a, " is there twice"));
+    }
   }
 }
 
@@ -49,18 +60,6 @@ std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
   std::int64_t count = 1;
   for (const std::int64_t a : axis.axes()) count *= tensor.size(a);
   return count;
-}
-
-/// int32 is added on the host, other values on the devices.
-void check_one_algorithm(const std::vector<Reducible>& values) {
-  const auto is_int32 = [](const Reducible& value) {
-    return value.values[0].defined() && value.values[0].scalar_type() == at::kInt;
-  };
-  const auto count = std::count_if(values.begin(), values.end(), is_int32);
-  if (count == 0 || count == static_cast<std::ptrdiff_t>(values.size())) return;
-  throw ValueError("extended.batch_reduce_to",
-                   "the values must be either all on the host or all on the compute devices: "
-                   "int32 is reduced on the host, so reduce it in a batch of its own");
 }
 
 void warn_if_different(const std::vector<Destinations>& destinations) {
@@ -176,6 +175,19 @@ bool StrategyExtended::has_failed(std::uint64_t run_serial) {
 
 // Reductions.
 
+void StrategyExtended::check_one_algorithm(const char* where,
+                                           std::span<const at::Tensor> values) const {
+  if (variable_kind() != VariableKind::MIRRORED) return;
+  const auto is_int32 = [](const at::Tensor& value) {
+    return value.defined() && value.scalar_type() == at::kInt;
+  };
+  const auto count = std::count_if(values.begin(), values.end(), is_int32);
+  if (count == 0 || count == static_cast<std::ptrdiff_t>(values.size())) return;
+  throw ValueError(where,
+                   "the values must be either all on the host or all on the compute devices: "
+                   "int32 is reduced on the host, so reduce it in a batch of its own");
+}
+
 /// The components that take part in a reduction without axis, one for each replica, or one for all.
 std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
                                                                    const Reducible& value,
@@ -218,8 +230,7 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
   at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
   if (op == ReduceOp::SUM) return sum;
   const at::Tensor count = cross_device_ops().reduce(ReduceOp::SUM, counts, destination)[0];
-  const bool integral = c10::isIntegralType(sum.scalar_type(), /*includeBool=*/true);
-  const auto dtype = integral ? at::kDouble : sum.scalar_type();
+  const auto dtype = collectives::quotient_dtype(sum.scalar_type());
   return sum.to(dtype).div(count.to(dtype));
 }
 
@@ -243,11 +254,14 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
     ReduceOp op, const std::vector<Reducible>& values,
     const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
   if (values.empty()) {
+    if (variable_kind() == VariableKind::PLAIN) return {};
     throw ValueError("extended.batch_reduce_to", "no values: expected at least one pair");
   }
   options.validate();
   const DeviceList& devices = layout().replica_devices();
-  if (variable_kind() == VariableKind::MIRRORED) check_one_algorithm(values);
+  std::vector<at::Tensor> firsts;
+  for (const Reducible& value : values) firsts.push_back(value.values[0]);
+  check_one_algorithm("extended.batch_reduce_to", firsts);
   warn_if_different(destinations);
   std::vector<std::vector<at::Tensor>> components;
   for (const Reducible& value : values) {

@@ -93,7 +93,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
                  const CommunicationOptions& options = {});
 
   /// Many `reduce_to` at once, which is faster. The results come in the order of the pairs, each
-  /// mirrored on all worker devices.
+  /// mirrored on all worker devices. Throws ValueError for int32 among values of other types, and
+  /// where variables are not plain for no values at all.
   template <class Value>
   std::vector<Mirrored<at::Tensor>> batch_reduce_to(
       ReduceOp op, const std::vector<std::pair<Value, Destinations>>& value_destination_pairs,
@@ -152,6 +153,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::vector<Mirrored<at::Tensor>> batch_reduce_leaves(
       ReduceOp op, const std::vector<Reducible>& values,
       const std::vector<Destinations>& destinations, const CommunicationOptions& options) const;
+
+  /// Throws ValueError for a batch of which only some values are int32, where variables are
+  /// mirrored: int32 is added on the host, other values on the devices.
+  void check_one_algorithm(const char* where, std::span<const at::Tensor> values) const;
 
   /// The tensor of `broadcast_to`.
   virtual Mirrored<at::Tensor> broadcast_tensor(const at::Tensor& tensor,
