@@ -132,6 +132,11 @@ void StrategyExtended::give_back(Team& team) {
 }
 
 void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
+  if (standing_context() && has_strategy()) {
+    throw RuntimeError("strategy.run",
+                       "Must not nest the default strategy's run inside of another "
+                       "strategy's scope or run; leave that first");
+  }
   detail::require_cross_replica(*this, "strategy.run",
                                 "strategy.run() can't be called inside strategy.run()");
   const auto keep = shared_from_this();
