@@ -1,6 +1,7 @@
 // Contexts, scopes and their guards: rules 1 and 2.
 
 #include <atomic>
+#include <map>
 #include <thread>
 
 #include "cohort/variables/reading.h"
@@ -403,6 +404,338 @@ CASE("nested_scope/read_under_other_strategy") {
 CASE("nested_scope/read_inside_other_strategys_run") {
   const Variable v = variable(two(), 1);
   return encode(three().run([&] { return v.read_value(); }));
+}
+
+// Further strategies and calls.
+
+TABLE("state_in_scope/") {
+  const Strategy s = strategy_named(input[0]);
+  const auto scope = s.scope();
+  return state();
+}
+
+TABLE("state_in_run/") {
+  const Strategy s = strategy_named(input[0]);
+  return encode(s.local_results(s.run([] { return state(); })));
+}
+
+TABLE("state_in_merge_call/") {
+  Json seen = Json::array();
+  strategy_named(input[0]).run([&] { merge_call([&](Strategy&) { seen.push_back(state()); }); });
+  return seen;
+}
+
+TABLE("state_in_update/") {
+  const Strategy s = strategy_named(input[0]);
+  Json seen = Json::array();
+  s.extended().update(variable(s, 1), [&](Tensor&) { seen.push_back(state()); });
+  return seen;
+}
+
+CASE("default/merge_call_state") {
+  Json seen;
+  merge_call([&](Strategy& s) { seen = {state(), s == default_strategy()}; });
+  return seen;
+}
+
+CASE("default/scope_in_other_scope") {
+  const Strategy s = two();
+  const auto outer = s.scope();
+  const auto inner = default_strategy().scope();
+  return nullptr;
+}
+
+CASE("default/scope_in_run") {
+  two().run([] { const auto scope = default_strategy().scope(); });
+  return nullptr;
+}
+
+CASE("default/run_in_other_scope") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(default_strategy().run([] { return 1; }));
+}
+
+CASE("default/reduce_in_other_scope") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(default_strategy().reduce("SUM", scalar(1)));
+}
+
+CASE("default/variable_in_other_scope_inside") {
+  const Strategy s = two();
+  const auto outer = default_strategy().scope();
+  const auto inner = s.scope();
+  return encode(Variable(1.f));
+}
+
+CASE("default/scope_twice") {
+  const auto outer = default_strategy().scope();
+  const auto inner = default_strategy().scope();
+  return state();
+}
+
+/// What TensorFlow calls the class of a variable.
+std::string class_of(const Variable& variable) {
+  const std::string kind = variable.kind_name();
+  return kind == "Variable" ? "ResourceVariable" : kind;
+}
+
+CASE("default/variable_in_scope") {
+  const auto scope = default_strategy().scope();
+  return class_of(Variable(1.f));
+}
+
+CASE("default/all_reduce_in_scope") {
+  const auto scope = default_strategy().scope();
+  return encode(get_replica_context().all_reduce("SUM", scalar(2)));
+}
+
+TABLE("guarded/") {
+  const Strategy s = two();
+  const auto p = per(s, {vector({1}), vector({2})});
+  const Variable v = variable(s, 1);
+  StrategyExtended& e = s.extended();
+  const auto make = [] { return scalar(1); };
+  const std::map<std::string, std::function<Json()>> calls{
+      {"run", [&] { return encode(s.run(make)); }},
+      {"reduce", [&] { return encode(s.reduce("SUM", p)); }},
+      {"gather", [&] { return encode(s.gather(p, 0)); }},
+      {"reduce_to", [&] { return encode(e.reduce_to("SUM", p, "CPU:0")); }},
+      {"batch_reduce_to",
+       [&] {
+         const std::vector<std::pair<PerReplica<Tensor>, Destinations>> batch{{p, "CPU:0"}};
+         return encode(e.batch_reduce_to("SUM", batch));
+       }},
+      {"call_for_each_replica", [&] { return encode(e.call_for_each_replica(make)); }},
+      {"update_non_slot", [&] { return encode(e.update_non_slot(e.non_slot_devices({v}), make)); }},
+      {"values",
+       [&] {
+         return encode(
+             s.distribute_values_from_function([](const ValueContext&) { return scalar(1); }));
+       }},
+      {"local_results", [&] { return Json(s.local_results(p).size()); }},
+      {"read", [&] { return encode(v.read_value()); }},
+      {"assign", [&] { return encode(v.assign(2.)); }},
+      {"non_slot_devices", [&] { return Json(e.non_slot_devices({v}).size()); }},
+      {"created", [&] { return Json(e.variable_created_in_scope(v)); }},
+      {"update", [&] { return encode(e.update(v, [](Tensor&) { return scalar(1); })); }},
+      {"scope",
+       [&] {
+         const auto scope = s.scope();
+         return Json();
+       }},
+  };
+  const auto& call = calls.at(input[0]);
+  const std::string where = input[1];
+  const Strategy other =
+      where.ends_with("_m2") ? s : strategy_named(where.substr(where.find('_') + 1));
+  if (where.starts_with("run_")) return encode(other.run(call));
+  const auto scope = other.scope();
+  return call();
+}
+
+CASE("guard/context_of_other_replica_all_reduce") {
+  std::atomic<ReplicaContext*> saved = nullptr;
+  return encode(two().run([&] {
+    if (id() == 0) saved = &get_replica_context();
+    while (!saved) std::this_thread::yield();
+    return saved.load()->all_reduce("SUM", scalar(1));
+  }));
+}
+
+CASE("guard/all_gather_of_stale_context") {
+  const Strategy s = two();
+  return encode(stale_context(s).all_gather(vector({1}), 0));
+}
+
+CASE("guard/stale_context_in_other_scope") {
+  const Strategy s = two(), other = three();
+  ReplicaContext& stale = stale_context(s);
+  const auto scope = other.scope();
+  stale.merge_call([](Strategy&) {});
+  return nullptr;
+}
+
+CASE("guard/stale_context_fields") {
+  const Strategy s = two();
+  Json seen = Json::array();
+  for (int times = 0; times < 2; ++times) {
+    const ReplicaContext& stale = stale_context(s);
+    seen.push_back(Json::array({stale.num_replicas_in_sync(), stale.strategy() == s}));
+  }
+  return seen;
+}
+
+CASE("guard/default_context_in_run") {
+  ReplicaContext& standing = get_replica_context();
+  two().run([&] { standing.merge_call([](Strategy&) {}); });
+  return nullptr;
+}
+
+CASE("guard/default_context_in_scope") {
+  ReplicaContext& standing = get_replica_context();
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(standing.all_reduce("SUM", scalar(1)));
+}
+
+CASE("set_strategy/other_inside_scope") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  set_strategy(three());
+  return nullptr;
+}
+
+CASE("set_strategy/none_inside_scope") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  set_strategy(std::nullopt);
+  return nullptr;
+}
+
+CASE("set_strategy/none_outside") {
+  set_strategy(std::nullopt);
+  return state();
+}
+
+CASE("set_strategy/inside_run") {
+  const Strategy other = three();
+  two().run([&] { set_strategy(other); });
+  return nullptr;
+}
+
+CASE("set_strategy/other_scope") {
+  const Strategy other = three();
+  set_strategy(two());
+  const Json outcome = attempt([&] { const auto scope = other.scope(); });
+  set_strategy(std::nullopt);
+  return outcome;
+}
+
+CASE("set_strategy/run") {
+  const Strategy s = two(), other = three();
+  set_strategy(s);
+  const Json own = attempt([&] { return s.run([] { return scalar(1) + 1; }); });
+  const Json others = attempt([&] { return other.run([] { return scalar(1); }); });
+  set_strategy(std::nullopt);
+  return Json::array({own, others});
+}
+
+CASE("set_strategy/thread") {
+  set_strategy(two());
+  Json seen = Json::array();
+  std::thread([&] { seen.push_back(state()); }).join();
+  set_strategy(std::nullopt);
+  return seen;
+}
+
+CASE("scope/nested_twice") {
+  const Strategy s = two();
+  Json seen = Json::array();
+  {
+    const auto outer = s.scope();
+    {
+      const auto inner = s.scope();
+      seen.push_back(state());
+    }
+    seen.push_back(state());
+  }
+  seen.push_back(state());
+  return seen;
+}
+
+CASE("scope/in_merge_call") {
+  return encode(two().run([] {
+    return merge_call([](Strategy& s) {
+      const auto scope = s.scope();
+      return in_cross_replica_context();
+    });
+  }));
+}
+
+CASE("scope/other_in_merge_call") {
+  const Strategy other = three();
+  two().run([&] { merge_call([&](Strategy&) { const auto scope = other.scope(); }); });
+  return nullptr;
+}
+
+CASE("scope/in_update") {
+  const Strategy s = two();
+  Json seen = Json::array();
+  s.extended().update(variable(s, 1), [&](Tensor&) {
+    const auto scope = s.scope();
+    seen.push_back(in_cross_replica_context());
+  });
+  return seen;
+}
+
+CASE("scope/variable_kinds") {
+  Json seen = Json::array();
+  for (const char* name : {"m2", "m1", "one", "cs", "default"}) {
+    seen.push_back(class_of(variable(strategy_named(name), 1)));
+  }
+  return seen;
+}
+
+CASE("update/id_m3") {
+  const Strategy s = three();
+  Json seen = Json::array();
+  s.extended().update(variable(s, 1),
+                      [&](Tensor&) { seen.push_back(encode(update_replica_id())); });
+  return seen;
+}
+
+CASE("update/id_after_exception") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  const Json failed = attempt(
+      [&] { s.extended().update(v, [](Tensor&) { throw ValueError("test", "in update"); }); });
+  return Json::array({failed, encode(update_replica_id()), state()});
+}
+
+CASE("update/run_inside") {
+  const Strategy s = two();
+  Json seen = Json::array();
+  s.extended().update(variable(s, 1), [&](Tensor&) {
+    seen.push_back(attempt([&] { return s.reduce("MEAN", scalar(3)); }));
+  });
+  return seen;
+}
+
+TABLE("sync_on_read_table/") {
+  static const std::map<std::string, Aggregation> aggregations{
+      {"NONE", Aggregation::NONE},
+      {"SUM", Aggregation::SUM},
+      {"MEAN", Aggregation::MEAN},
+      {"ONLY_FIRST_REPLICA", Aggregation::ONLY_FIRST_REPLICA}};
+  const Strategy s = strategy_named(input[1]);
+  const Variable v = variable(
+      s, 0,
+      {.synchronization = Synchronization::ON_READ, .aggregation = aggregations.at(input[0])});
+  return encode(s.run([&] {
+    v.assign(rid() + 1);
+    const auto synchronized = variable_sync_on_read_context();
+    return at::add(v, 10);
+  }));
+}
+
+CASE("sync_on_read_context/on_write_value") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  return encode(s.run([&] {
+    const auto synchronized = variable_sync_on_read_context();
+    return v.value().detach();
+  }));
+}
+
+CASE("sync_on_read_context/read_value_call") {
+  const Strategy s = two();
+  const Variable v = summed_on_read(s);
+  return encode(s.run([&] {
+    const auto synchronized = variable_sync_on_read_context();
+    return v.read_value();
+  }));
 }
 
 }  // namespace
