@@ -89,6 +89,10 @@ void AllReduce::reduce_whole(std::size_t leaf, std::span<Contribution* const> al
   std::vector<at::Tensor> values;
   for (Contribution* each : all) values.push_back(static_cast<AllReduce&>(*each).values_[leaf]);
   const at::Tensor result = reduce_tensors(op_, values, accumulation_);
+  if (all.size() == 1 && !accumulation_) {  // a new tensor, for nobody else
+    results_[leaf] = result;
+    return;
+  }
   for (Contribution* each : all) {
     auto& call = static_cast<AllReduce&>(*each);
     call.results_[leaf] = result.to(call.values_[leaf].device(), false, /*copy=*/true);

@@ -1,5 +1,7 @@
 // reduce, all_reduce, gather, all_gather and their gradients: rules 7 and 8.
 
+#include <map>
+
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
@@ -326,6 +328,273 @@ CASE("all_gather_grad/m3_weighted") {
     const Tensor gathered = get_replica_context().all_gather(x, 0);
     const Tensor y = (gathered * vector({1, 2, 4})).sum() * (rid() + 1);
     return std::tuple{y.detach(), torch::autograd::grad({y}, {x})[0]};
+  }));
+}
+
+// Values that are not distributed, and variables.
+
+Json with_plain(const Json& input, const auto& call) {
+  const auto dtype = input.size() > 4 ? decode_dtype(input[4].get<std::string>()) : at::kFloat;
+  return encode(call(strategy_named(input[0]), decode_tensor(input[2], dtype)));
+}
+
+TABLE("reduce_plain/") {
+  return with_plain(input, [&](const Strategy& strategy, const Tensor& value) {
+    return strategy.reduce(input[1].get<std::string>(), value, axis_of(input[3]));
+  });
+}
+
+/// [1, 2]; an ON_READ variable has [1, 2] * (i + 1) on replica i.
+Variable one_and_two(const Strategy& strategy, const std::string& synchronization,
+                     const std::string& aggregation) {
+  static const std::map<std::string, Synchronization> synchronizations{
+      {"AUTO", Synchronization::AUTO},
+      {"ON_WRITE", Synchronization::ON_WRITE},
+      {"ON_READ", Synchronization::ON_READ}};
+  static const std::map<std::string, Aggregation> aggregations{
+      {"NONE", Aggregation::NONE},
+      {"SUM", Aggregation::SUM},
+      {"MEAN", Aggregation::MEAN},
+      {"ONLY_FIRST_REPLICA", Aggregation::ONLY_FIRST_REPLICA}};
+  const Variable v = variable(strategy, vector({1, 2}),
+                              {.synchronization = synchronizations.at(synchronization),
+                               .aggregation = aggregations.at(aggregation)});
+  if (synchronization != "ON_READ") return v;
+  int factor = 1;
+  for (const Tensor& component : v.components()) component.detach().mul_(factor++);
+  return v;
+}
+
+TABLE("reduce_variable/") {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = one_and_two(s, input[3], input[4]);
+  return encode(s.reduce(input[1].get<std::string>(), v, axis_of(input[2])));
+}
+
+CASE("reduce/mirrored_value_SUM") {
+  const Strategy s = two();
+  return encode(s.reduce("SUM", s.extended().reduce_to("SUM", per(s, {1, 2}), per(s, {0, 0}))));
+}
+
+CASE("reduce/mirrored_value_SUM_axis0") {
+  const Strategy s = two();
+  const auto p = per(s, {vector({1, 2}), vector({2, 3})});
+  return encode(s.reduce("SUM", s.extended().reduce_to("SUM", p, p), 0));
+}
+
+CASE("reduce/nest_MEAN_none") {
+  const Strategy s = two();
+  const auto integers = per(s, {scalar(1, at::kLong), scalar(2, at::kLong)});
+  const auto nest = std::pair{
+      per(s, {1, 4}), std::map<std::string, std::vector<PerReplica<Tensor>>>{{"a", {integers}}}};
+  return encode(s.reduce("MEAN", nest));
+}
+
+DIFFERS("reduce/nest_axis0", "7.2: nests work leaf by leaf, with an axis too",
+        encode(std::pair{scalar(6), scalar(9)})) {
+  const Strategy s = two();
+  const auto nest =
+      std::pair{per(s, {vector({1}), vector({2, 3})}), per(s, {vector({4}), vector({5})})};
+  return encode(s.reduce("SUM", nest, 0));
+}
+
+CASE("reduce/nest_one_device") {
+  const auto nest = std::pair{scalar(1), std::tuple{scalar(2, at::kInt)}};
+  return named({"a", "b"}, one_device().reduce("SUM", nest));
+}
+
+CASE("reduce/nest_one_replica_mirrored") {
+  return encode(mirrored(1).reduce("MEAN", std::pair{scalar(1), std::vector{scalar(2, at::kInt)}}));
+}
+
+CASE("reduce/python_int_MEAN") { return encode(two().reduce("MEAN", 3)); }
+CASE("reduce/python_int_SUM_one_device") { return encode(one_device().reduce("SUM", 3)); }
+
+/// [[r + 1]] at row r % 2 of 3x1.
+Tensor slices_of_replica() {
+  return at::sparse_coo_tensor(at::full({1, 1}, id() % 2, at::kLong), (rid() + 1).reshape({1, 1}),
+                               {3, 1});
+}
+
+CASE("reduce/indexed_slices_SUM") {
+  const Strategy s = three();
+  return encode(s.reduce("SUM", s.run(slices_of_replica)));
+}
+
+CASE("reduce/indexed_slices_MEAN") {
+  const Strategy s = two();
+  return encode(s.reduce("MEAN", s.run(slices_of_replica)));
+}
+
+/// The own one of a table's values.
+Tensor own_of(const Json& values, const Json& input, std::size_t dtype_at) {
+  const auto dtype =
+      input.size() > dtype_at ? decode_dtype(input[dtype_at].get<std::string>()) : at::kFloat;
+  return decode_tensor(values[id()], dtype);
+}
+
+TABLE("all_reduce_table/") {
+  return encode(strategy_named(input[0]).run([&] {
+    const ReduceOp op(input[1].get<std::string>());
+    return get_replica_context().all_reduce(op, own_of(input[2], input, 3));
+  }));
+}
+
+CASE("all_reduce/nest_mixed_dtypes") {
+  return all_reduce(two(), "SUM", [] {
+    return std::pair{rid() + 1, std::vector{rid(at::kDouble)}};
+  });
+}
+
+CASE("all_reduce/nest_float_and_int32") {
+  return all_reduce(two(), "SUM", [] { return std::pair{rid() + 1, rid(at::kInt)}; });
+}
+
+CASE("all_reduce/nest_3") {
+  const auto nest = [] { return std::pair{rid(), std::tuple{at::stack({rid(), scalar(2)})}}; };
+  const Json result =
+      encode(three().run([&] { return get_replica_context().all_reduce("MEAN", nest()); }));
+  const Json inner{{"c", result["items"][1]["items"][0]}};
+  return {{"a", result["items"][0]}, {"b", inner}};
+}
+
+CASE("all_reduce/indexed_slices_MEAN") { return all_reduce(two(), "MEAN", slices_of_replica); }
+CASE("all_reduce/indexed_slices_3") { return all_reduce(three(), "SUM", slices_of_replica); }
+
+CASE("all_reduce/indexed_slices_lengths") {
+  return all_reduce(two(), "SUM", [] {
+    const int n = id() + 1;
+    return at::sparse_coo_tensor(at::arange(n).reshape({1, n}), at::ones({n, 1}) * n, {3, 1});
+  });
+}
+
+CASE("all_reduce/indexed_slices_and_dense") {
+  return all_reduce(two(), "SUM", [] { return std::vector{rid() + 1, slices_of_replica()}; });
+}
+
+CASE("all_reduce/nest_one_device") {
+  return named({"a", "b"}, one_device().run([] {
+    return get_replica_context().all_reduce("MEAN",
+                                            std::pair{scalar(1), std::vector{scalar(2, at::kInt)}});
+  }));
+}
+
+CASE("all_reduce/empty_nest") {
+  return all_reduce(two(), "SUM", [] { return std::vector<Tensor>(); });
+}
+
+CASE("all_reduce/dtypes_differ") {
+  return all_reduce(two(), "SUM", [] { return scalar(1, id() == 0 ? at::kFloat : at::kInt); });
+}
+
+CASE("all_reduce/twice") {
+  return all_reduce(two(), "SUM",
+                    [] { return get_replica_context().all_reduce("SUM", rid() + 1); });
+}
+
+CASE("all_reduce_grad/nest") {
+  return encode(two().run([] {
+    const Tensor x = at::stack({rid() + 1, rid() + 2}).requires_grad_();
+    const auto [a, b] = get_replica_context().all_reduce("MEAN", std::pair{x, x * x});
+    const Tensor y = a.sum() + b.sum() * (rid() + 1);
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {x})[0]};
+  }));
+}
+
+CASE("all_reduce_grad/variable") {
+  const Strategy s = two();
+  const Variable v = variable(s, 3);
+  return encode(s.run([&] {
+    const Tensor y = get_replica_context().all_reduce("SUM", v * (rid() + 1));
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {v.handle()})[0]};
+  }));
+}
+
+DIFFERS("gather/m2_uint8", "8.1: whatever LibTorch can concatenate",
+        encode(vector({1, 2, 3}, at::kByte))) {
+  const Strategy s = two();
+  return encode(s.gather(per(s, {vector({1}, at::kByte), vector({2, 3}, at::kByte)}), 0));
+}
+
+DIFFERS("gather/cs_scalar", "8.2: a ValueError, and 0.2: in every strategy", fails("ValueError")) {
+  const Strategy s = central();
+  return encode(s.gather(per(s, {1, 2}), 0));
+}
+
+CASE("gather/mirrored_variable") {
+  const Strategy s = two();
+  return encode(s.gather(variable(s, vector({1, 2})), 0));
+}
+
+CASE("gather/on_read_variable") {
+  const Strategy s = two();
+  const Variable v =
+      variable(s, vector({0, 1}),
+               {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::MEAN});
+  v.components()[1].detach().add_(2);
+  return encode(s.gather(v, 0));
+}
+
+CASE("gather/mirrored_value") {
+  const Strategy s = two();
+  const auto p = per(s, {vector({1}), vector({2})});
+  return encode(s.gather(s.extended().reduce_to("SUM", p, p), 0));
+}
+
+CASE("gather/of_run_results") {
+  const Strategy s = three();
+  return encode(s.gather(s.run([] { return at::stack({rid(), rid() * rid()}); }), 0));
+}
+
+Json all_gather_case(const Json& input) {
+  return encode(strategy_named(input[0]).run([&] {
+    return get_replica_context().all_gather(own_of(input[1], input, 3),
+                                            input[2].get<std::int64_t>());
+  }));
+}
+
+TABLE("all_gather_table/") { return all_gather_case(input); }
+
+DIFFERS("all_gather_table/m2_bool", "8.1: whatever LibTorch can concatenate",
+        per_replica({vector({1, 0}, at::kBool), vector({1, 0}, at::kBool)})) {
+  return all_gather_case(input);
+}
+
+DIFFERS("all_gather_table/m2_axis_neg1", "8.2: negative axes count from the end",
+        per_replica({vector({1, 2}).reshape({1, 2}), vector({1, 2}).reshape({1, 2})})) {
+  return all_gather_case(input);
+}
+
+CASE("all_gather/indexed_slices") { return all_gather(two(), slices_of_replica); }
+CASE("all_gather/indexed_slices_in_nest") {
+  return all_gather(two(), [] { return std::vector{rid().reshape({1}), slices_of_replica()}; });
+}
+
+CASE("all_gather/nested_dtypes") {
+  return all_gather(three(), [] {
+    const Tensor integer = rid(at::kLong);
+    return std::pair{rid().reshape({1}),
+                     std::map<std::string, Tensor>{{"k", at::stack({integer, integer})}}};
+  });
+}
+
+CASE("all_gather/in_cross_replica") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  return encode(get_replica_context().all_gather(vector({1}), 0));
+}
+
+CASE("all_gather/only_one_replica_calls") {
+  return encode(two().run(
+      [] { return id() == 0 ? get_replica_context().all_gather(vector({1}), 0) : vector({0}); }));
+}
+
+TABLE("all_gather_grad/") {
+  return encode(strategy_named(input[0]).run([&] {
+    const Tensor x = own_of(input[1], input, 3).requires_grad_();
+    const Tensor y =
+        get_replica_context().all_gather(x, input[2].get<std::int64_t>()) * (rid() + 1);
+    return std::tuple{y.detach(), torch::autograd::grad({y}, {x}, {at::ones_like(y)})[0]};
   }));
 }
 
