@@ -1,6 +1,8 @@
 // Moving averages, logs, the default, one-device and central-storage strategies: rules 1, 2, 13,
 // 19 and 20.
 
+#include <map>
+
 #include "cohort/variables/moving_average.h"
 #include "tests/base/captured_log.h"
 #include "tests/base/scoped_environment.h"
@@ -242,6 +244,301 @@ CASE("variable/experimental_ref_distinct") {
 PENDING("preemption/no_directory", "preemption handler");
 PENDING("preemption/total_run_calls", "preemption handler");
 PENDING("preemption/sigterm_saves_and_exits", "preemption handler");
+
+// Further strategies and values.
+
+/// The components; the only copy of a variable that is stored once.
+Json stored(const Variable& variable) {
+  const Json all = components(variable);
+  return variable.devices()->size() == 1 ? Json::array({all[0]}) : all;
+}
+
+TABLE("average/") {
+  static const std::map<std::string, Aggregation> aggregations{
+      {"NONE", Aggregation::NONE},
+      {"SUM", Aggregation::SUM},
+      {"MEAN", Aggregation::MEAN},
+      {"ONLY_FIRST_REPLICA", Aggregation::ONLY_FIRST_REPLICA}};
+  const auto dtype = input.size() > 3 ? decode_dtype(input[3].get<std::string>()) : at::kFloat;
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = variable(s, scalar(10, dtype), {.aggregation = aggregations.at(input[1])});
+  s.run([&] { assign_moving_average(v, rid(dtype) + 1, input[2].get<double>()); });
+  return Json::array({"ok", stored(v)});
+}
+
+CASE("moving_average/cross") {
+  const Strategy s = two();
+  const Variable v = variable(s, 10, {.aggregation = Aggregation::MEAN});
+  const auto scope = s.scope();
+  assign_moving_average(v, scalar(2), 0.5);
+  return components(v);
+}
+
+CASE("moving_average/plain") {
+  const Variable v(vector({10, 20}));
+  assign_moving_average(v, vector({2, 4}), 0.5);
+  return components(v);
+}
+
+CASE("moving_average/ema_plain") {
+  const Variable w(1.f);
+  ExponentialMovingAverage average(0.5);
+  average.apply({w});
+  w.assign(3.f);
+  average.apply({w});
+  return components(average.average(w));
+}
+
+DIFFERS("moving_average/ema_missing", "0.4: questions that have no answer throw",
+        fails("KeyError")) {
+  return encode(ExponentialMovingAverage(0.5).average(Variable(1.f)));
+}
+
+// Logs.
+
+CASE("logs/one_device_construction") {
+  return logged([] { one_device(); });
+}
+
+CASE("logs/central_storage_one_device") {
+  return logged([] { CentralStorageStrategy({.compute_devices = {"CPU:1"}}); }).size();
+}
+
+CASE("logs/mirrored_reduce_float") {
+  const Strategy s = two();
+  const auto p = s.run([] { return rid() + 1; });
+  return logged([&] {
+           for (int i = 0; i < 12; ++i) s.reduce("SUM", p);
+         })
+      .size();
+}
+
+// The default strategy.
+
+CASE("default/reduce_to") {
+  return encode(default_strategy().extended().reduce_to("SUM", vector({2, 3}), "CPU:0"));
+}
+CASE("default/gather") { return encode(default_strategy().gather(vector({2, 3}), 0)); }
+CASE("default/gather_scalar") { return encode(default_strategy().gather(scalar(2), 0)); }
+
+CASE("default/reduce_nest") {
+  const auto nest = std::pair{scalar(2), std::vector{scalar(3, at::kInt)}};
+  return encode(default_strategy().reduce("MEAN", nest));
+}
+
+CASE("default/all_reduce_nest") {
+  const std::map<std::string, Tensor> nest{{"a", scalar(1, at::kInt)}, {"b", scalar(2)}};
+  return encode(get_replica_context().all_reduce("MEAN", nest));
+}
+
+CASE("default/update") {
+  const Variable v(1.f);
+  const Json result = encode(default_strategy().extended().update(
+      v, [](Tensor& copy, double x) { return copy.add_(x).clone(); }, 2.));
+  return Json::array({result, stored(v)});
+}
+
+/// What TensorFlow calls the class of a variable.
+std::string class_of(const Variable& variable) {
+  const std::string kind = variable.kind_name();
+  return kind == "Variable" ? "ResourceVariable" : kind;
+}
+
+CASE("default/run_variable") {
+  const Variable v = default_strategy().run([] { return Variable(4.f); });
+  return Json::array({class_of(v), stored(v)});
+}
+
+CASE("default/run_nested") {
+  const Strategy& s = default_strategy();
+  return encode(s.run([&] { return s.run([] { return scalar(3); }); }));
+}
+
+CASE("default/value_container") {
+  return !default_strategy().extended().value_container(Variable(1.f).primary()).has_value();
+}
+
+CASE("default/num_replicas") {
+  return Json::array({default_strategy().num_replicas_in_sync(),
+                      get_replica_context().num_replicas_in_sync(), id()});
+}
+
+// One device.
+
+CASE("one/variable_in_run") {
+  const Variable v =
+      one_device().run([] { return Variable(4.f, {.aggregation = Aggregation::SUM}); });
+  return Json::array({class_of(v), encode(v.device()), stored(v)});
+}
+
+CASE("one/merge_call_state") {
+  Json seen = Json::array();
+  one_device().run([&] {
+    merge_call([&](Strategy& s) {
+      seen.push_back(
+          Json::array({in_cross_replica_context(), has_strategy(), s.num_replicas_in_sync()}));
+    });
+  });
+  return seen;
+}
+
+CASE("one/all_reduce_and_gather") {
+  return encode(one_device().run([] {
+    ReplicaContext& replica = get_replica_context();
+    return std::pair{replica.all_reduce("MEAN", vector({1, 2})),
+                     replica.all_gather(vector({1, 2}).reshape({1, 2}), 1)};
+  }));
+}
+
+CASE("one/reduce_in_replica") {
+  const Strategy s = one_device();
+  return encode(s.run([&] { return s.reduce("SUM", scalar(1)); }));
+}
+
+CASE("one/local_results_dict") {
+  Json all = Json::array();
+  for (const auto& own : one_device().local_results(std::pair{scalar(1), std::tuple{scalar(2)}})) {
+    all.push_back(named({"a", "b"}, own));
+  }
+  return all;
+}
+
+CASE("one/variable_assign_in_run") {
+  const Strategy s = one_device();
+  const Variable v = variable(s, 1);
+  const auto returned = s.run([&] {
+    v.assign_add(3.);
+    return v.assign_sub(1.).item<double>();
+  });
+  return Json::array({s.local_results(returned)[0], stored(v)});
+}
+
+// Central storage.
+
+CASE("cs/run_results") {
+  const Strategy s = central();
+  const auto results = s.run([] { return std::pair{rid(), std::vector{rid() + 1}}; });
+  return Json::array({encode(results), encode(s.local_results(results))});
+}
+
+CASE("cs/gather") {
+  const Strategy s = central();
+  return encode(s.gather(s.run([] { return at::stack({rid(), rid() + 10}); }), 0));
+}
+
+CASE("cs/gather_variable") {
+  const Strategy s = central();
+  return encode(s.gather(variable(s, vector({1, 2})), 0));
+}
+
+CASE("cs/variable_created_in_run") {
+  return encode(central().run([] {
+    const Variable v(2.f, {.aggregation = Aggregation::MEAN});
+    v.assign_add(rid());
+    return v.read_value();
+  }));
+}
+
+CASE("cs/gradient") {
+  const Strategy s = central();
+  const Variable v = variable(s, 2);
+  return encode(s.run([&] {
+    const Tensor y = v * (rid() + 1);
+    return torch::autograd::grad({y}, {v.handle()})[0];
+  }));
+}
+
+CASE("cs/batch_reduce_to") {
+  const Strategy s = central();
+  const auto p = per(s, {1, 2});
+  const std::vector<std::pair<PerReplica<Tensor>, Destinations>> batch{{p, p}, {p, "CPU:0"}};
+  return encode(s.extended().batch_reduce_to("SUM", batch));
+}
+
+CASE("cs/value_container") {
+  const Strategy s = central();
+  const Variable v = variable(s, 1);
+  return s.extended().value_container(v.primary()) == v;
+}
+
+CASE("cs/only_one_replica_assigns") {
+  const Strategy s = central();
+  const Variable v = variable(s, 1, {.aggregation = Aggregation::SUM});
+  s.run([&] {
+    if (id() == 1) v.assign(2.);
+  });
+  return nullptr;
+}
+
+// Variables.
+
+CASE("variable/gradient_mirrored") {
+  const Strategy s = three();
+  const Variable v = variable(s, 2);
+  return encode(s.run([&] {
+    const Tensor y = v * v * (rid() + 1);
+    return torch::autograd::grad({y}, {v.handle()})[0];
+  }));
+}
+
+CASE("variable/not_trainable_gradient") {
+  const Strategy s = two();
+  const Variable v = variable(s, 2, {.trainable = false});
+  return encode(s.run([&] { return !(v * 2).requires_grad(); }));
+}
+
+CASE("variable/operators") {
+  const Strategy s = two();
+  const Variable v = variable(s, vector({1, 2}));
+  const auto scope = s.scope();
+  return encode(std::vector<Tensor>{v + 1, 1 + v, v - 1, 3 - v, v * 2, 2 / v, v / 2, at::pow(v, 2),
+                                    v >= 2, v < 2, v != 1, v % 2, at::floor_divide(v, scalar(2))});
+}
+
+CASE("variable/operators_int") {
+  const Strategy s = two();
+  const Variable v = variable(s, vector({5, -5}, at::kInt));
+  return encode(s.run([&] {
+    return std::tuple{v + 1, v * 2,
+                      -v,    at::floor_divide(v, scalar(2, at::kInt)),
+                      v % 3, v == scalar(5, at::kInt)};
+  }));
+}
+
+CASE("variable/operators_of_two") {
+  const Strategy s = two();
+  const Variable v = variable(s, 2), w = variable(s, 3);
+  return encode(s.run([&] { return std::tuple{v + w, v * w, v - w, v < w}; }));
+}
+
+CASE("variable/on_read_operators") {
+  const Strategy s = two();
+  const Variable v = variable(
+      s, 0, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::MEAN});
+  set_components(v, {0, 1});
+  const auto scope = s.scope();
+  return encode(std::vector<Tensor>{v + 1, 2 * v, v > 0.25, -v});
+}
+
+CASE("variable/fields") {
+  const Variable v = variable(
+      three(), at::zeros({2, 0}, at::kLong),
+      {.name = "w", .synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
+  Json names = Json::array();
+  for (int i = 0; i < 3; ++i) names.push_back(v.component_name(i) + ":0");
+  return Json::array({v.name() + ":0", v.shape(), encode(v.primary())["dtype"], v.trainable(),
+                      v.components().size(), names});
+}
+
+CASE("variable/unnamed") {
+  return Json::array({variable(two(), 1).name() + ":0", variable(one_device(), 1).name() + ":0"});
+}
+
+CASE("variable/shape_of_scalar") {
+  const Strategy s = two();
+  return Json::array({variable(s, 1).shape(), variable(s, vector({1, 2}).reshape({1, 2})).shape(),
+                      variable(s, at::zeros({0})).shape()});
+}
 
 }  // namespace
 }  // namespace cohort::oracle
