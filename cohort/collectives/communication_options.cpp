@@ -1,13 +1,18 @@
 #include "cohort/collectives/communication_options.h"
 
+#include <strings.h>
+
+#include <string>
+
 #include "cohort/base/error.h"
 
 namespace cohort {
 
 CommunicationImplementation::CommunicationImplementation(std::string_view name) {
+  const std::string text(name);
   for (const Kind kind : {AUTO, RING, NCCL}) {
     kind_ = kind;
-    if (name == this->name()) return;
+    if (strcasecmp(text.c_str(), this->name()) == 0) return;
   }
   throw ValueError("CommunicationImplementation",
                    cat("unknown implementation: expected AUTO, RING or NCCL, got \"", name, '"'));

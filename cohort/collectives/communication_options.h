@@ -15,7 +15,7 @@ class CommunicationImplementation {
   enum Kind { AUTO, RING, NCCL };
 
   constexpr CommunicationImplementation(Kind kind) : kind_(kind) {}  // NOLINT
-  /// Throws ValueError for a name other than AUTO, RING and NCCL.
+  /// In any case; throws ValueError for a name other than AUTO, RING and NCCL.
   CommunicationImplementation(std::string_view name);  // NOLINT
   CommunicationImplementation(const char* name)        // NOLINT
       : CommunicationImplementation(std::string_view(name)) {}
