@@ -1,5 +1,7 @@
 // StrategyExtended, devices and the cross-device algorithms: rules 9 and 12, and 13.3.
 
+#include <map>
+
 #include "cohort/collectives/cross_device_all_reduce.h"
 #include "cohort/collectives/packs.h"
 #include "tests/oracle/oracle.h"
@@ -600,6 +602,611 @@ CASE("cross_device/packs_in_strategy") {
 CASE("cross_device/collective_group_size_not_multiple") {
   CollectiveAllReduce({"CPU:0", "CPU:1"}, 3);
   return nullptr;
+}
+
+// Further strategies, dtypes and results.
+
+const VariableOptions kOnReadSum{.synchronization = Synchronization::ON_READ,
+                                 .aggregation = Aggregation::SUM};
+
+/// The components; the only copy of a variable that is stored once.
+Json stored(const Variable& variable) {
+  const Json all = components(variable);
+  return variable.devices()->size() == 1 ? Json::array({all[0]}) : all;
+}
+
+CASE("properties/default_n") {
+  const Strategy s = default_strategy();
+  const StrategyExtended& e = s.extended();
+  return {{"worker_devices", attempt([&] { return e.worker_devices(); })},
+          {"parameter_devices", attempt([&] { return e.parameter_devices(); })},
+          {"experimental_between_graph", attempt([&] { return e.between_graph(); })},
+          {"experimental_should_init", attempt([&] { return e.should_init(); })},
+          {"should_checkpoint", e.should_checkpoint()},
+          {"should_save_summary", e.should_save_summary()},
+          {"experimental_require_static_shapes", e.require_static_shapes()},
+          {"n", s.num_replicas_in_sync()},
+          {"cluster_resolver", s.cluster_resolver() ? Json(true) : Json()}};
+}
+
+CASE("update/assign_all") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  s.extended().update(v, [](Tensor& copy) { copy.fill_(7); });
+  return components(v);
+}
+
+CASE("update/returns_nest_grouped") {
+  const Strategy s = three();
+  return encode(s.extended().update(variable(s, 3), [](Tensor& copy) {
+    return std::pair{copy * 2, std::map<std::string, Tensor>{{"k", copy + 1}}};
+  }));
+}
+
+const auto plus_one = [](Tensor& copy) { return copy + 1; };
+
+CASE("update/group_false_3") {
+  const Strategy s = three();
+  const Variable v = variable(s, 1);
+  set_components(v, {0, 1, 2});
+  return encode(s.extended().update_ungrouped(v, plus_one));
+}
+
+Json group_false(const Json& input) {
+  const Strategy s = strategy_named(input[0]);
+  return encode(s.extended().update_ungrouped(variable(s, 3), plus_one));
+}
+
+TABLE("update_group_false/") { return group_false(input); }
+
+DIFFERS("update_group_false/cs", "9.4: a list with exactly one element per replica",
+        encode(std::vector{scalar(4), scalar(4)})) {
+  return group_false(input);
+}
+
+TABLE("update_group_true/") {
+  const Strategy s = strategy_named(input[0]);
+  const Variable v = variable(s, 3);
+  const Json result = encode(s.extended().update(v, plus_one));
+  return Json::array({result, stored(v)});
+}
+
+CASE("update/on_read_sum") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1, kOnReadSum);
+  s.extended().update(v, [](Tensor& copy) { copy.fill_(5); });
+  return Json::array({components(v), encode(v.read_value())});
+}
+
+CASE("update/mirrored_argument") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  const auto m = mirrored_sum(s);
+  s.extended().update(
+      v,
+      [](Tensor& copy, const Tensor& x, const auto& nest) {
+        copy.copy_(x + nest.at("k").first * nest.at("k").second);
+      },
+      m, std::map<std::string, std::pair<Mirrored<Tensor>, double>>{{"k", {m, 2.}}});
+  return components(v);
+}
+
+DIFFERS("update/per_replica_in_nest", "9.4: TypeError",
+        Json::array({fails("TypeError"), Json::array({1, 1})})) {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  const Json outcome = attempt([&] {
+    s.extended().update(
+        v, [](Tensor& copy, const std::vector<Tensor>& x) { copy.copy_(x[0]); },
+        std::vector{per(s, {1, 2})});
+  });
+  return Json::array({outcome, components(v)});
+}
+
+CASE("update/plain_tensor_argument") {
+  const Strategy s = two();
+  const Variable v = variable(s, vector({0, 0}, at::kDouble));
+  s.extended().update(v, assign_add, vector({1, 2}, at::kDouble));
+  return components(v);
+}
+
+CASE("update/throws_on_first") {
+  const Strategy s = two();
+  s.extended().update(variable(s, 1), [](Tensor&) { throw ValueError("test", "in update"); });
+  return nullptr;
+}
+
+CASE("update/in_scope_of_other") {
+  const Strategy s = two(), other = three();
+  const Variable v = variable(s, 1);
+  const auto scope = other.scope();
+  s.extended().update(v, assign_two);
+  return nullptr;
+}
+
+CASE("update/in_merge_call") {
+  const Strategy s = two();
+  const Variable v = variable(s, 5);
+  s.run([&] {
+    merge_call(
+        [&](Strategy& merged, const PerReplica<Tensor>& x) {
+          merged.extended().update(v, assign_add, merged.extended().reduce_to("SUM", x, v));
+        },
+        rid() + 1);
+  });
+  return components(v);
+}
+
+CASE("update/in_replica_one_device") {
+  const Strategy s = one_device();
+  const Variable v = variable(s, 5);
+  const Json result = encode(s.run([&] { return s.extended().update(v, assign_add, scalar(2)); }));
+  return Json::array({result, stored(v)});
+}
+
+CASE("update/in_replica_cs") {
+  const Strategy s = central();
+  const Variable v = variable(s, 5);
+  s.run([&] { s.extended().update(v, assign_add, scalar(2)); });
+  return Json::array({"ok", stored(v)});
+}
+
+CASE("update/scatter_in_update") {
+  const Strategy s = two();
+  const Variable v = variable(s, vector({1, 2, 3}));
+  s.extended().update(v, [&](Tensor&) {
+    v.scatter_add({.values = vector({10}), .indices = at::ones({1}, at::kLong)});
+  });
+  return components(v);
+}
+
+DIFFERS("update/one_of_plain", "9.4: ValueError as in 9.8", fails("ValueError", "must only be")) {
+  one_device().extended().update(Variable(1.f), assign_two);
+  return nullptr;
+}
+
+DIFFERS("update/default_of_mirrored", "9.4: ValueError as in 9.8",
+        Json::array({fails("ValueError", "must only be"), Json::array({1, 1})})) {
+  const Variable v = variable(two(), 1);
+  const Json outcome = attempt([&] { default_strategy().extended().update(v, assign_two); });
+  return Json::array({outcome, components(v)});
+}
+
+// update_non_slot
+
+CASE("non_slot/devices_m2") {
+  const Strategy s = two();
+  return encode(s.extended().non_slot_devices({variable(s, 1)}));
+}
+CASE("non_slot/devices_m2_no_variables") { return encode(two().extended().non_slot_devices({})); }
+
+std::vector<Device> non_slot_devices(const Strategy& s) {
+  return s.extended().non_slot_devices({variable(s, 1)});
+}
+
+CASE("non_slot/update_m2") {
+  const Strategy s = two();
+  return encode(s.extended().update_non_slot(non_slot_devices(s), [] { return scalar(3); }));
+}
+
+CASE("non_slot/update_m2_group_false") {
+  const Strategy s = two();
+  return encode(update_non_slot_ungrouped(
+      s.extended(), non_slot_devices(s),
+      [](const Tensor& x) {
+        return std::pair{x, x * 2};
+      },
+      mirrored_sum(s)));
+}
+
+CASE("non_slot/update_m3_nest") {
+  const Strategy s = three();
+  return encode(s.extended().update_non_slot(
+      non_slot_devices(s),
+      [](const Tensor& x) {
+        return std::map<std::string, Tensor>{{"a", x + 1}};
+      },
+      scalar(2)));
+}
+
+CASE("non_slot/update_one_group_false") {
+  const Strategy s = one_device();
+  return encode(update_non_slot_ungrouped(
+      s.extended(), non_slot_devices(s), [](const Tensor& x) { return x + 1; }, scalar(2)));
+}
+
+CASE("non_slot/update_cs") {
+  const Strategy s = central();
+  return encode(s.extended().update_non_slot(non_slot_devices(s), [] { return scalar(3); }));
+}
+
+DIFFERS("non_slot/update_per_replica", "9.6: as 9.4, TypeError", fails("TypeError")) {
+  const Strategy s = two();
+  return encode(s.extended().update_non_slot(
+      non_slot_devices(s), [](const Tensor& x) { return x + 0; }, per(s, {1, 2})));
+}
+
+CASE("non_slot/update_in_replica") {
+  const Strategy s = two();
+  const auto devices = non_slot_devices(s);
+  s.run([&] { s.extended().update_non_slot(devices, [] { return scalar(3); }); });
+  return nullptr;
+}
+
+// reduce_to and batch_reduce_to
+
+/// The values of a table's row, one for each replica.
+PerReplica<Tensor> values_of(const Strategy& s, const Json& row, at::ScalarType dtype) {
+  std::vector<Tensor> values;
+  for (const Json& value : row) values.push_back(decode_tensor(value, dtype));
+  return per(s, values);
+}
+
+at::ScalarType dtype_at(const Json& input, std::size_t at) {
+  return input.size() > at ? decode_dtype(input[at].get<std::string>()) : at::kFloat;
+}
+
+TABLE("reduce_to_table/") {
+  const Strategy s = strategy_named(input[0]);
+  const auto p = values_of(s, input[2], dtype_at(input, 4));
+  const auto destinations = [&]() -> Destinations {
+    if (input[3] == "self") return p;
+    if (input[3] == "variable") return variable(s, 1);
+    return Device(input[3].get<std::string>());
+  };
+  return encode(s.extended().reduce_to(input[1].get<std::string>(), p, destinations()));
+}
+
+CASE("reduce_to/plain_tensor_sum") {
+  return encode(two().extended().reduce_to("SUM", scalar(1), "CPU:1"));
+}
+
+DIFFERS("reduce_to/mirrored_variable_mean", "9.1: mirrored to the destinations",
+        encode(Mirrored<Tensor>({scalar(3)}))) {
+  const Strategy s = two();
+  return encode(s.extended().reduce_to("MEAN", variable(s, 3), "CPU:0"));
+}
+
+CASE("reduce_to/mirrored_variable_sum") {
+  const Strategy s = two();
+  return encode(s.extended().reduce_to("SUM", variable(s, 3), "CPU:0"));
+}
+
+CASE("reduce_to/on_read_variable") {
+  const Strategy s = two();
+  const Variable v = variable(
+      s, 0, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::MEAN});
+  set_components(v, {3, 4});
+  return Json::array({encode(s.extended().reduce_to("SUM", v, "CPU:0")),
+                      encode(s.extended().reduce_to("MEAN", v, "CPU:0"))});
+}
+
+/// [[r + 1]] at row r of 3x1.
+PerReplica<Tensor> slices_of(const Strategy& s) {
+  return s.run([] {
+    return at::sparse_coo_tensor(rid(at::kLong).reshape({1, 1}), (rid() + 1).reshape({1, 1}),
+                                 {3, 1});
+  });
+}
+
+CASE("reduce_to/indexed_slices") {
+  const Strategy s = two();
+  const auto p = slices_of(s);
+  const Variable v = variable(s, at::zeros({3, 1}));
+  return Json::array(
+      {encode(s.extended().reduce_to("SUM", p, v)), encode(s.extended().reduce_to("MEAN", p, v))});
+}
+
+CASE("reduce_to/in_replica") {
+  const Strategy s = two();
+  return encode(s.run([&] { return s.extended().reduce_to("SUM", rid(), "CPU:0").get(); }));
+}
+
+CASE("reduce_to/in_other_scope") {
+  const Strategy s = two(), other = three();
+  const auto p = per(s, {1, 2});
+  const auto scope = other.scope();
+  return encode(s.extended().reduce_to("SUM", p, "CPU:0"));
+}
+
+CASE("reduce_to/enum_op") {
+  const Strategy s = two();
+  return encode(s.extended().reduce_to(ReduceOp::MEAN, per(s, {1, 2}), "CPU:0"));
+}
+
+Json batch_reduce(const Strategy& s, const std::string& op, const Json& rows,
+                  at::ScalarType dtype) {
+  Batch batch;
+  for (const Json& row : rows) {
+    const auto p = values_of(s, row, dtype);
+    batch.emplace_back(p, p);
+  }
+  return encode(s.extended().batch_reduce_to(op, batch));
+}
+
+TABLE("batch_table/") {
+  return batch_reduce(strategy_named(input[0]), input[1], input[2], dtype_at(input, 3));
+}
+
+Json mirrored_pair(double value, at::ScalarType dtype) {
+  return encode(Mirrored<Tensor>({scalar(value, dtype), scalar(value, dtype)}));
+}
+
+DIFFERS("batch_table/m2_int32_SUM", "9.2: int32 alone; 0.3: identity is never looked at",
+        Json::array({mirrored_pair(3, at::kInt), mirrored_pair(7, at::kInt)})) {
+  return batch_reduce(two(), input[1], input[2], at::kInt);
+}
+
+DIFFERS("batch_table/m2_int32_MEAN", "9.2: int32 alone; 0.3: identity is never looked at",
+        Json::array({mirrored_pair(1.5, at::kDouble), mirrored_pair(4, at::kDouble)})) {
+  return batch_reduce(two(), input[1], input[2], at::kInt);
+}
+
+CASE("batch_reduce_to/float_and_int32") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  const auto q = per(s, {scalar(3, at::kInt), scalar(4, at::kInt)});
+  return encode(s.extended().batch_reduce_to("SUM", Batch{{p, p}, {q, q}}));
+}
+
+CASE("batch_reduce_to/float_and_float64") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  const auto q = per(s, {scalar(3, at::kDouble), scalar(4, at::kDouble)});
+  return encode(s.extended().batch_reduce_to("MEAN", Batch{{p, p}, {q, q}}));
+}
+
+CASE("batch_reduce_to/to_variables") {
+  const Strategy s = two();
+  const Batch batch{{per(s, {1, 2}), variable(s, 1)}, {per(s, {3, 4}), variable(s, 1)}};
+  return encode(s.extended().batch_reduce_to("SUM", batch));
+}
+
+CASE("batch_reduce_to/indexed_slices_among") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2}), q = slices_of(s);
+  return encode(s.extended().batch_reduce_to("SUM", Batch{{p, p}, {q, q}}));
+}
+
+CASE("batch_reduce_to/mirrored_values_mean") {
+  const Strategy s = two();
+  const auto p = per(s, {1, 2});
+  const std::vector<std::pair<Mirrored<Tensor>, Destinations>> batch{{mirrored_sum(s), p},
+                                                                     {mirrored_sum(s), p}};
+  return encode(s.extended().batch_reduce_to("MEAN", batch));
+}
+
+using PlainBatch = std::vector<std::pair<Tensor, Destinations>>;
+
+CASE("batch_reduce_to/in_replica") {
+  const Strategy s = two();
+  s.run([&] { s.extended().batch_reduce_to("SUM", PlainBatch{{rid(), "CPU:0"}}); });
+  return nullptr;
+}
+
+CASE("batch_reduce_to/default_empty") {
+  return encode(default_strategy().extended().batch_reduce_to("SUM", PlainBatch{}));
+}
+
+// broadcast_to
+
+CASE("broadcast_to/own_value") {
+  const Strategy s = three();
+  return encode(s.extended().broadcast_to(vector({4, 5}), per(s, {0, 0, 0})));
+}
+
+CASE("broadcast_to/int64") {
+  const Strategy s = two();
+  return encode(s.extended().broadcast_to(scalar(4, at::kLong), variable(s, 1)));
+}
+
+CASE("broadcast_to/default_device") {
+  return encode(default_strategy().extended().broadcast_to(scalar(2), "CPU:0"));
+}
+
+CASE("broadcast_to/in_replica") {
+  const Strategy s = two();
+  s.run([&] { s.extended().broadcast_to(scalar(2), "CPU:0"); });
+  return nullptr;
+}
+
+// Variables.
+
+CASE("colocate/own") {
+  const Strategy s = two();
+  const auto scope = s.scope();
+  const Variable v(1.f);
+  const auto colocated = s.extended().colocate_vars_with(v);
+  const Variable w(2.f);
+  return Json::array({w.kind_name(), components(w), encode((*w.devices())[1])});
+}
+
+CASE("colocate/outside_of_scope") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  const auto colocated = s.extended().colocate_vars_with(v);
+  return 1;
+}
+
+CASE("colocate/other_strategys_variable") {
+  const Strategy s = two();
+  const Variable v = variable(three(), 1);
+  const auto scope = s.scope();
+  const auto colocated = s.extended().colocate_vars_with(v);
+  return Variable(1.f).name();
+}
+
+CASE("colocate/in_replica") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1);
+  return encode(s.run([&] {
+    const auto colocated = s.extended().colocate_vars_with(v);
+    return 1;
+  }));
+}
+
+CASE("colocate/one_device") {
+  const Strategy s = one_device();
+  const auto scope = s.scope();
+  const Variable v(1.f);
+  const auto colocated = s.extended().colocate_vars_with(v);
+  return encode(Variable(2.f).device());
+}
+
+/// Whether the strategy says that it made each of these.
+Json created(const Strategy& s, const std::vector<Variable>& variables) {
+  Json all = Json::array();
+  for (const Variable& v : variables) all.push_back(s.extended().variable_created_in_scope(v));
+  return all;
+}
+
+CASE("created_in_scope/one") {
+  const Strategy s = one_device();
+  return created(s, {variable(s, 1), Variable(1.f), variable(two(), 1)});
+}
+
+CASE("created_in_scope/default") {
+  return created(default_strategy(),
+                 {Variable(1.f), variable(one_device(), 1), variable(central(), 1)});
+}
+
+CASE("created_in_scope/on_read") {
+  const Strategy s = two();
+  const Variable v = variable(s, 1, kOnReadSum);
+  return Json::array({created(s, {v})[0], created(three(), {v})[0]});
+}
+
+TABLE("read_var_table/") {
+  static const std::map<std::string, Aggregation> aggregations{
+      {"NONE", Aggregation::NONE},
+      {"MEAN", Aggregation::MEAN},
+      {"ONLY_FIRST_REPLICA", Aggregation::ONLY_FIRST_REPLICA}};
+  const Strategy s = three();
+  const Variable v = variable(s, 0,
+                              {.synchronization = input[0] == "ON_READ" ? Synchronization::ON_READ
+                                                                        : Synchronization::ON_WRITE,
+                               .aggregation = aggregations.at(input[1])});
+  set_components(v, {3, 4, 8});
+  return encode(s.extended().read_var(v));
+}
+
+CASE("call_for_each_replica/args") {
+  const Strategy s = three();
+  return encode(s.extended().call_for_each_replica(
+      [](const Tensor& x, double y) {
+        return std::pair{x + y, rid()};
+      },
+      per(s, {1, 2, 3}), 10.));
+}
+
+CASE("call_for_each_replica/in_replica") {
+  const Strategy s = two();
+  s.run([&] { s.extended().call_for_each_replica([] { return rid(); }); });
+  return nullptr;
+}
+
+CASE("call_for_each_replica/one_device") {
+  return encode(one_device().extended().call_for_each_replica([](const Tensor& x) { return x + 1; },
+                                                              scalar(1)));
+}
+
+// Devices.
+
+DIFFERS("device/tpu", "13.3: unknown devices are refused", fails("ValueError", "TPU")) {
+  return canonicalize("/device:TPU:3");
+}
+
+DIFFERS("device/negative_index", "13.3: unknown devices are refused", fails("ValueError", "-1")) {
+  return canonicalize("/cpu:-1");
+}
+
+CASE("device/mirrored_duplicates") {
+  MirroredStrategy({"CPU:0", "/cpu:0"});
+  return nullptr;
+}
+
+CASE("device/mirrored_empty_list") {
+  return MirroredStrategy(std::vector<Device>()).num_replicas_in_sync();
+}
+
+CASE("device/mirrored_order") {
+  return encode(MirroredStrategy({"CPU:2", "CPU:0"}).extended().worker_devices());
+}
+
+CASE("device/mirrored_mixed_jobs") {
+  MirroredStrategy({"/job:localhost/cpu:0", "/job:worker/task:0/cpu:0"});
+  return nullptr;
+}
+
+CASE("device/cs_default_parameter_device") {
+  const Strategy s = CentralStorageStrategy({.compute_devices = {"CPU:1"}});
+  return Json::array({encode(s.extended().worker_devices()),
+                      encode(s.extended().parameter_devices()), s.num_replicas_in_sync()});
+}
+
+// Cross-device algorithms.
+
+TABLE("packs/") {
+  std::vector<std::int64_t> bytes;
+  for (const Json& floats : input[0]) bytes.push_back(4 * floats.get<std::int64_t>());
+  return packs(bytes, input[1].get<std::int64_t>());
+}
+
+CASE("cross_device/reduce_to_device") {
+  const Strategy s = with_ops(3, std::make_shared<ReductionToOneDevice>(
+                                     ReductionToOneDevice::Options{.reduce_to_device = "CPU:1"}));
+  const auto p = per(s, {1, 2, 6});
+  return Json::array(
+      {encode(s.extended().reduce_to("SUM", p, p)), encode(s.extended().reduce_to("MEAN", p, p))});
+}
+
+CASE("cross_device/reduce_to_other_device") {
+  const Strategy s = with_ops(2, std::make_shared<ReductionToOneDevice>(
+                                     ReductionToOneDevice::Options{.reduce_to_device = "CPU:1"}));
+  return encode(s.reduce("SUM", per(s, {1, 2})));
+}
+
+Json reduce_with_ops(const Json& input) {
+  static const std::map<std::string, std::function<std::shared_ptr<CrossDeviceOps>()>> all{
+      {"one", [] { return std::make_shared<ReductionToOneDevice>(); }},
+      {"hierarchical", [] { return std::make_shared<HierarchicalCopyAllReduce>(); }},
+      {"hierarchical0", [] { return std::make_shared<HierarchicalCopyAllReduce>(0); }},
+      {"hierarchical3", [] { return std::make_shared<HierarchicalCopyAllReduce>(3); }}};
+  const Strategy s = with_ops(input[1].get<int>(), all.at(input[0])());
+  return batch_reduce(s, input[2], input[3], dtype_at(input, 4));
+}
+
+TABLE("ops/") { return reduce_with_ops(input); }
+
+DIFFERS("ops/hierarchical_3_SUM", "12.4: numerically a plain sum",
+        Json::array({encode(Mirrored<Tensor>({scalar(7), scalar(7), scalar(7)}))})) {
+  return reduce_with_ops(input);
+}
+
+TABLE("options/") {
+  CommunicationOptions options{.bytes_per_pack = input[1].get<std::int64_t>(),
+                               .implementation = input[0].get<std::string>()};
+  if (!input[2].is_null()) options.timeout = std::chrono::seconds(input[2].get<int>());
+  options.validate();
+  return fields_of(options);
+}
+
+CASE("cross_device/options_merge_implementation") {
+  const CommunicationOptions ring{.implementation = "RING"};
+  return Json::array({fields_of(ring.merged_with({.bytes_per_pack = 3})),
+                      fields_of(ring.merged_with({.implementation = "NCCL"}))});
+}
+
+CASE("cross_device/broadcast_variable") {
+  const Variable like = variable(two(), 1);
+  return encode(
+      Mirrored<Tensor>(ReductionToOneDevice().broadcast(vector({3, 4}), *like.devices())));
+}
+
+CASE("cross_device/hierarchical_sparse") {
+  const Strategy s = with_ops(2, std::make_shared<HierarchicalCopyAllReduce>());
+  const auto p = slices_of(s);
+  return encode(s.extended().reduce_to("SUM", p, p));
 }
 
 }  // namespace
