@@ -725,5 +725,180 @@ TABLE("on_read_scatter/") {
   return encode(change());
 }
 
+// Copies, creation in replicas, other variables in update context.
+
+CASE("deepcopy/outside") {
+  const Variable v = make(two(), ON_READ, A::SUM);
+  set_components(v, {1, 2});
+  const Variable w = v.deep_copy();
+  v.assign(10.);
+  return Json::array(
+      {class_of(w), components(w), cat(w.aggregation()), cat(w.synchronization()), w.trainable()});
+}
+
+CASE("deepcopy/in_scope") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::MEAN, scalar(3));
+  const auto scope = s.scope();
+  const Variable w = v.deep_copy();
+  w.assign(4.);
+  return {components(v), components(w)};
+}
+
+CASE("deepcopy/in_replica") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::MEAN, scalar(3));
+  return encode(s.run([&] { return v.deep_copy().read_value(); }));
+}
+
+CASE("deepcopy/in_other_scope") {
+  const Strategy other = three();
+  const Variable v = make(two(), ON_WRITE, A::MEAN, scalar(3));
+  const auto scope = other.scope();
+  return encode(v.deep_copy());
+}
+
+CASE("deepcopy/cs") {
+  const Variable v = make(central(), AUTO, A::SUM, scalar(3));
+  const Variable w = v.deep_copy();
+  v.assign(5.);
+  return {stored(v), stored(w)};
+}
+
+CASE("create_in_run/on_read") {
+  const Variable v = two().run([] {
+    const Variable made(0.f, {.synchronization = ON_READ, .aggregation = A::SUM});
+    made.assign_add(rid() + 1);
+    return made;
+  });
+  return {class_of(v), components(v), encode(v.read_value())};
+}
+
+CASE("create_in_run/sum") {
+  const Variable v = three().run([] {
+    const Variable made(vector({1, 1}), {.aggregation = A::SUM});
+    made.assign_add(at::ones({2}) * (rid() + 1));
+    return made;
+  });
+  return components(v);
+}
+
+CASE("create_in_run/initial_value_of_replica_0") {
+  return components(three().run([] { return Variable(rid() + 7); }));
+}
+
+CASE("create_in_run/none_mode") {
+  two().run([] { Variable(1.f, {.synchronization = NONE}); });
+  return nullptr;
+}
+
+CASE("create_in_run/mean_int") {
+  two().run([] { Variable(1, {.aggregation = A::MEAN}); });
+  return nullptr;
+}
+
+CASE("create_in_merge_call/kind") {
+  std::vector<Variable> made;
+  two().run([&] {
+    merge_call([&](Strategy&) {
+      made.emplace_back(2.f, VariableOptions{.synchronization = ON_READ, .aggregation = A::MEAN});
+    });
+  });
+  return {made.size(), class_of(made[0]), components(made[0])};
+}
+
+CASE("create/callable_called_once") {
+  const Strategy s = three();
+  const auto scope = s.scope();
+  int calls = 0;
+  const Variable v([&] {
+    ++calls;
+    return scalar(4);
+  });
+  return {calls, components(v)};
+}
+
+CASE("create/from_other_variable") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_READ, A::SUM, scalar(0));
+  set_components(v, {2, 5});
+  const auto scope = s.scope();
+  return components(Variable(Tensor(v)));
+}
+
+CASE("create/dtype_given") {
+  const Variable v = variable(two(), scalar(1, at::kInt), {.dtype = at::kDouble});
+  return {encode(v.primary())["dtype"], components(v)};
+}
+
+CASE("create/trainable_false") {
+  const VariableOptions summed{
+      .trainable = true, .synchronization = ON_READ, .aggregation = A::SUM};
+  return Json::array({variable(two(), 1, {.trainable = false}).trainable(),
+                      variable(central(), 1, summed).trainable(),
+                      make(one_device(), ON_READ, A::SUM).trainable()});
+}
+
+CASE("create/empty") {
+  const Variable v = make(two(), ON_WRITE, A::SUM, at::zeros({0, 2}));
+  return {v.shape(), components(v)};
+}
+
+TABLE("other_in_update/") {
+  const Strategy s = two();
+  const Variable v = make(s, ON_WRITE, A::NONE);
+  const Variable w = make(s, synchronization_named(input[0]), aggregation_named(input[1]));
+  set_components(w, {10, 20});
+  Json seen = Json::array();
+  s.extended().update(v, [&](Tensor&) {
+    seen.push_back(Json::array(
+        {w.read_value().item<double>(), Tensor(w).item<double>(), (w + 1).item<double>()}));
+    w.assign_add(1.);
+  });
+  return {seen, components(w)};
+}
+
+CASE("read/in_merge_call") {
+  const Strategy s = two();
+  const std::vector<Variable> all{make(s, ON_READ, A::SUM), make(s, ON_READ, A::ONLY_FIRST_REPLICA),
+                                  make(s, ON_WRITE, A::NONE)};
+  for (const Variable& v : all) set_components(v, {1, 2});
+  return encode(s.run([&] {
+    return merge_call([&](Strategy&) {
+      std::vector<Tensor> values;
+      for (const Variable& v : all) values.push_back(v.read_value());
+      return values;
+    });
+  }));
+}
+
+CASE("read/on_read_vector_mean") {
+  const Variable v = make(two(), ON_READ, A::MEAN, vector({1, 2}));
+  v.components()[1].detach().copy_(vector({3, 6}));
+  return {encode(v.read_value()), encode(v * 2)};
+}
+
+CASE("read/on_read_int64_sum") {
+  const Variable v = make(three(), ON_READ, A::SUM, scalar(0, at::kLong));
+  set_components(v, {3, 4, 5});
+  return {encode(v.read_value()), encode(v + 1)};
+}
+
+CASE("read/on_read_bool_first") {
+  const Variable v = make(two(), ON_READ, A::ONLY_FIRST_REPLICA, scalar(1, at::kBool));
+  set_components(v, {1, 0});
+  return encode(v.read_value());
+}
+
+CASE("read/on_read_bool_sum") {
+  return encode(make(two(), ON_READ, A::SUM, scalar(1, at::kBool)).read_value());
+}
+
+CASE("assign/on_read_bool_sum") {
+  const Variable v = make(two(), ON_READ, A::SUM, scalar(1, at::kBool));
+  const Json returned = attempt([&] { return v.assign(false); });
+  return {returned, components(v)};
+}
+
 }  // namespace
 }  // namespace cohort::oracle
