@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "cohort/base/error.h"
 #include "cohort/collectives/ordered_sum.h"
 
@@ -48,6 +50,22 @@ at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
   if (op == ReduceOp::MEAN) all = divide(all, values.size());
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, values[0].sizes(),
                                        values[0].options().dtype(all.scalar_type()));
+}
+
+bool is_sparse(const at::Tensor& value) { return value.defined() && value.is_sparse(); }
+
+/// True if some replicas have sparse rows and others the whole.
+bool differ_in_layout(std::span<const at::Tensor> values) {
+  const auto sparse = std::count_if(values.begin(), values.end(), is_sparse);
+  return sparse != 0 && sparse != static_cast<std::ptrdiff_t>(values.size());
+}
+
+std::vector<at::Tensor> all_dense(std::span<const at::Tensor> values) {
+  std::vector<at::Tensor> dense;
+  for (const at::Tensor& value : values) {
+    dense.push_back(is_sparse(value) ? value.to_dense() : value);
+  }
+  return dense;
 }
 
 std::int64_t checked_axis(std::int64_t axis, std::int64_t rank) {
@@ -102,6 +120,7 @@ c10::ScalarType quotient_dtype(c10::ScalarType dtype) {
 }
 
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {
+  if (differ_in_layout(values)) return reduce_tensors(op, all_dense(values));
   check_same("reduce", values);
   if (values.size() == 1) return values[0].clone();
   if (values[0].is_sparse()) return concatenate_sparse(op, values);

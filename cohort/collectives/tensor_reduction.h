@@ -26,8 +26,8 @@ c10::ScalarType quotient_dtype(c10::ScalarType dtype);
 /// The sum or mean in tree order, in a new tensor on the device of values[0]; the MEAN of integers
 /// has their `quotient_dtype`. A single value of any dtype is its own sum and mean. Sparse tensors
 /// are concatenated in replica order instead of added, so their result is not coalesced; MEAN
-/// divides their values. Throws as `check_same`, and InvalidArgument for dtypes that can't be
-/// added.
+/// divides their values. Where only some are sparse, all count as dense. Throws as `check_same`,
+/// and InvalidArgument for dtypes that can't be added.
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values);
 
 /// A way of adding up of the user's own: one tensor from each replica, in their order, to one.

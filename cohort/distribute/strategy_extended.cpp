@@ -49,10 +49,11 @@ void check_axes(const at::Tensor& tensor, const Axis& axis) {
   }
 }
 
-/// LibTorch takes no axes for all of them.
+/// LibTorch takes no axes for all of them. Sparse rows are the tensor that they are rows of.
 at::Tensor sum_along(const at::Tensor& tensor, const Axis& axis) {
-  if (axis.axes().empty()) return tensor;
-  return tensor.sum(axis.axes(), /*keepdim=*/false, tensor.scalar_type());
+  const at::Tensor dense = tensor.is_sparse() ? tensor.to_dense() : tensor;
+  if (axis.axes().empty()) return dense;
+  return dense.sum(axis.axes(), /*keepdim=*/false, dense.scalar_type());
 }
 
 /// The number of elements that a sum over the axes takes together.
