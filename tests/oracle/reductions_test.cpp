@@ -598,5 +598,46 @@ TABLE("all_gather_grad/") {
   }));
 }
 
+// Sparse rows in the other calls and strategies.
+
+Json reduce_slices(const Strategy& s, ReduceOp op, const Axis& axis) {
+  return encode(s.reduce(op, s.run(slices_of_replica), axis));
+}
+
+CASE("sparse/reduce_SUM_axis0") { return reduce_slices(two(), "SUM", 0); }
+CASE("sparse/reduce_MEAN_axis0") { return reduce_slices(two(), "MEAN", 0); }
+CASE("sparse/reduce_SUM_both_axes") { return reduce_slices(three(), "SUM", {0, 1}); }
+CASE("sparse/reduce_one_device") { return reduce_slices(one_device(), "SUM", {}); }
+CASE("sparse/reduce_cs") { return reduce_slices(central(), "MEAN", {}); }
+
+Json gather_slices(const Strategy& s, std::int64_t axis) {
+  return encode(s.gather(s.run(slices_of_replica), axis));
+}
+
+DIFFERS("sparse/gather_one_device", "8.3: made dense, and 0.2: in every strategy",
+        encode(vector({1, 0, 0}).reshape({3, 1}))) {
+  return gather_slices(one_device(), 0);
+}
+CASE("sparse/gather_cs") { return gather_slices(central(), 0); }
+CASE("sparse/gather_3") { return gather_slices(three(), 1); }
+
+CASE("sparse/all_reduce_one_device") { return all_reduce(one_device(), "MEAN", slices_of_replica); }
+CASE("sparse/all_reduce_cs") { return all_reduce(central(), "MEAN", slices_of_replica); }
+
+CASE("sparse/all_reduce_float64") {
+  return all_reduce(two(), "MEAN", [] {
+    return at::sparse_coo_tensor(at::full({1, 1}, 2, at::kLong),
+                                 (rid(at::kDouble) + 1).reshape({1, 1}), {3, 1});
+  });
+}
+
+CASE("sparse/all_gather_one_device") { return all_gather(one_device(), slices_of_replica); }
+
+CASE("sparse/reduce_sparse_and_dense") {
+  const Strategy s = two();
+  const auto p = s.run([] { return id() == 0 ? slices_of_replica() : at::ones({3, 1}); });
+  return encode(s.reduce("SUM", p));
+}
+
 }  // namespace
 }  // namespace cohort::oracle
