@@ -1,6 +1,6 @@
 // How much memory replicas take, and what Cohort allocates in a step. Counted by an allocator hook.
-#include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <cohort/base/torch_compat.h>
 #include <cohort/cohort.h>
 
 #include <atomic>
@@ -16,13 +16,13 @@ using bench::Mlp;
 using torch::Tensor;
 
 /// Counts the tensors that are as large as a weight matrix of the model, and passes on.
-class CountingAllocator : public c10::Allocator {
+class CountingAllocator : public cohort::torch_compat::Allocator<> {
  public:
   static constexpr std::size_t kLarge = 512 << 10;
 
   explicit CountingAllocator(c10::Allocator& next) : next_(next) {}
 
-  c10::DataPtr allocate(std::size_t bytes) const override {
+  c10::DataPtr take(std::size_t bytes) const override {
     c10::DataPtr data = next_.allocate(bytes);
     if (bytes < kLarge) return data;
     ++allocations_;

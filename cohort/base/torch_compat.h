@@ -2,9 +2,11 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -83,6 +85,19 @@ inline void set_cpu_autocast(CpuAutocast autocast) {
   at::autocast::set_autocast_dtype(at::kCPU, autocast.type);
 }
 
+/// The base of an allocator of one's own, which defines `take`, for several threads at a time:
+/// `allocate` is const in 1.13, and 2 also asks how bytes are copied.
+template <class Base = c10::Allocator>
+class Allocator : public Base {
+ public:
+  virtual c10::DataPtr take(std::size_t bytes) const = 0;
+
+  c10::DataPtr allocate(std::size_t bytes) final { return take(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const final {
+    this->default_copy_data(to, from, bytes);
+  }
+};
+
 #else
 
 inline CpuAutocast cpu_autocast() {
@@ -93,6 +108,14 @@ inline void set_cpu_autocast(CpuAutocast autocast) {
   at::autocast::set_cpu_enabled(autocast.is_enabled);
   at::autocast::set_autocast_cpu_dtype(autocast.type);
 }
+
+template <class Base = c10::Allocator>
+class Allocator : public Base {
+ public:
+  virtual c10::DataPtr take(std::size_t bytes) const = 0;
+
+  c10::DataPtr allocate(std::size_t bytes) const final { return take(bytes); }
+};
 
 #endif
 

@@ -1,5 +1,6 @@
 #include "cohort/base/torch_compat.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/optim.h>
 
@@ -60,6 +61,19 @@ TEST(TorchCompat, SetsAutocastForTheCallingThread) {
   set_cpu_autocast(before);
   at::autocast::clear_cache();
   EXPECT_EQ(torch::mm(torch::ones({2, 2}), torch::ones({2, 2})).scalar_type(), at::kFloat);
+}
+
+TEST(TorchCompat, AnAllocatorIsAskedByItsBase) {
+  struct Counting : Allocator<> {
+    c10::DataPtr take(std::size_t bytes) const override {
+      asked += bytes;
+      return c10::GetCPUAllocator()->allocate(bytes);
+    }
+    mutable std::size_t asked = 0;
+  } counting;
+  c10::Allocator& base = counting;
+  EXPECT_NE(base.allocate(64).get(), nullptr);
+  EXPECT_EQ(counting.asked, 64U);
 }
 
 TEST(TorchCompat, HandsASpanToLibTorch) {
