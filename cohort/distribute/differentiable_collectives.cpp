@@ -113,7 +113,8 @@ struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGath
     auto results = meet(*replica, collectives::AllGather(detached(values.vec()), axis), timeout);
     context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis);
     context->save_for_backward(values.vec());
-    context->saved_data["gathered"] = std::vector<at::Tensor>(results.begin(), results.end());
+    // The results themselves will hold this node, and so would never be freed.
+    context->saved_data["gathered"] = detached(results);
     return results;
   }
 

@@ -45,7 +45,7 @@ bool takes_generator(const c10::OperatorHandle& op) {
   return false;
 }
 
-/// Registered once for the life of the process.
+/// What the dispatcher is told, and keeps while the handles live.
 std::vector<c10::RegistrationHandleRAII> register_mode() {
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<c10::RegistrationHandleRAII> handles;
@@ -62,9 +62,10 @@ std::vector<c10::RegistrationHandleRAII> register_mode() {
   return handles;
 }
 
+/// For the life of the process: libraries are unloaded in no order that could be known.
 void register_mode_once() {
-  static const auto* const handles = new std::vector<c10::RegistrationHandleRAII>(register_mode());
-  static_cast<void>(handles);
+  [[gnu::used]] static const auto* const handles =  // kept, so that nothing looks leaked
+      new std::vector<c10::RegistrationHandleRAII>(register_mode());
 }
 
 std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finalizer (Steele, Lea, Flood 2014)

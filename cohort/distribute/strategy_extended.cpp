@@ -97,8 +97,10 @@ std::shared_ptr<StrategyExtended> StrategyExtended::handle() {
   const MutexLock lock(handle_mutex_);
   auto handle = handle_.lock();
   if (!handle) {
-    handle = {this,
-              [owner = shared_from_this()](StrategyExtended* self) { self->wait_until_idle(); }};
+    handle = {this, [owner = shared_from_this()](StrategyExtended* self) mutable {
+                self->wait_until_idle();
+                owner.reset();  // the deleter itself lives on, as long as handle_ does
+              }};
     handle_ = handle;
   }
   return handle;
