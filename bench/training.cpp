@@ -64,7 +64,7 @@ cohort::Strategy two_replicas() { return cohort::MirroredStrategy({"cpu:0", "cpu
 constexpr int kModels = 7;        // of each kind
 std::vector<double> two_threads;  // of each comparison
 
-/// How fast a model trains depends on where its memory happens to lie: the median over several.
+/// Figures of a machine that others use vary by a quarter from run to run: the median over several.
 template <class M>
 void against_plain(bench::Report& report, double bar) {
   std::vector<double> speedups;

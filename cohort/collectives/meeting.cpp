@@ -78,8 +78,10 @@ void Meeting::wait_for_end(int member, const Timeout& timeout) {
 void Meeting::stop_waiting(int member, const std::chrono::duration<double>& timeout) {
   const MutexLock lock(mutex_);
   if (!present_[member] || arrived_ == turns_.members()) return;
-  end_early(
-      {Outcome::LATE, cat(who_is_late(), " has not come within ", timeout.count(), " s"), nullptr});
+  end_early({Outcome::LATE,
+             cat(who_is_late(), " has not come within ", timeout.count(),
+                 " s: look at what it does, or raise CommunicationOptions::timeout"),
+             nullptr});
 }
 
 /// The last member to arrive finds everybody else waiting.

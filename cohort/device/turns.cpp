@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <thread>
+
+#include "cohort/device/allowed_cores.h"
 
 namespace cohort {
 
@@ -18,7 +19,7 @@ Turns::Turns(const std::vector<int>& slot_of) {
 
 Parker::Signal Turns::wait(int member, const Parker::Deadline& deadline) {
   // Polling pays when every member has a core to poll on; else the core is somebody's turn.
-  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  static const int cores = allowed_cores();
   const bool poll = !shared(member) && members() <= cores;
   return seats_[member].parker.wait(poll ? Parker::Patience::POLL : Parker::Patience::SLEEP,
                                     deadline);

@@ -62,7 +62,9 @@ class NodeReplica : public torch::CustomClassHolder {
   static ReplicaContext& unwrap(const at::IValue& value) {
     const auto holder = c10::static_intrusive_pointer_cast<NodeReplica>(value.toCapsule());
     if (!holder->strategy_.expired()) return holder->replica_;
-    throw RuntimeError("backward", "the strategy of a collective in this graph is gone");
+    throw RuntimeError("backward",
+                       "the strategy of a collective in this graph is gone: keep a copy of the "
+                       "strategy until backward is done");
   }
 
  private:

@@ -63,7 +63,8 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
   options.validate();
   check_leaves("replica_context.all_reduce", values);
   strategy_.check_one_algorithm("replica_context.all_reduce", values);
-  return detail::all_reduce(*this, op, std::move(values), options.timeout);
+  const auto timeout = strategy_.communication().merged_with(options).timeout;
+  return detail::all_reduce(*this, op, std::move(values), timeout);
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> values,
@@ -79,7 +80,8 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
                                 "give it to_dense() of them");
     }
   }
-  return detail::all_gather(*this, std::move(values), axis, options.timeout);
+  const auto timeout = strategy_.communication().merged_with(options).timeout;
+  return detail::all_gather(*this, std::move(values), axis, timeout);
 }
 
 }  // namespace cohort

@@ -44,7 +44,7 @@ void check_axes(const at::Tensor& tensor, const Axis& axis) {
                                               rank - 1, " for rank ", rank, ", got ", a));
     }
     if (!seen.insert(a < 0 ? a + rank : a).second) {
-      throw InvalidArgument("strategy.reduce", cat("axis ", a, " is there twice"));
+      throw InvalidArgument("strategy.reduce", cat("expected each axis once, got ", a, " twice"));
     }
   }
 }

@@ -52,6 +52,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     int intra_op_threads = 0;
     /// How values are combined over devices; null takes the default for the devices.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;
+    /// Holds for every collective, where the call itself does not say otherwise.
     CommunicationOptions communication;
   };
 
@@ -65,6 +66,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   int num_replicas_in_sync() const { return settings_.layout.global(); }
   VariableKind variable_kind() const { return settings_.variables; }
   const CrossDeviceOps& cross_device_ops() const { return *settings_.cross_device_ops; }
+  const CommunicationOptions& communication() const { return settings_.communication; }
 
   // Properties.
 

@@ -21,9 +21,10 @@ using GradientPiece = std::vector<GradientPart>;
 /// Parameters whose gradients are summed together.
 struct GradientBucket {
   std::vector<int> parameters;
-  std::vector<GradientPiece>
-      pieces;                        // where all of them can be cut: chunks, of about the same size
-  std::vector<GradientPiece> whole;  // elsewhere: a parameter each
+  /// Chunks of about the same size, for gradients that can all be cut.
+  std::vector<GradientPiece> pieces;
+  /// A parameter each, for all others.
+  std::vector<GradientPiece> whole;
 };
 
 /// Fills buckets of so many bytes in the order in which backward makes the gradients: those of the

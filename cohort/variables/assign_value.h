@@ -17,7 +17,8 @@ class Variable;
 ///     v.assign(tensor)   v.assign(0.5)   v.assign(other_variable)   v.assign(mirrored)
 ///
 /// A PerReplica stands for the own component inside of `run`; elsewhere assigning it is a
-/// TypeError, as the copies of a variable must not differ. A number fills a variable of any shape.
+/// TypeError, as the copies of a variable must not differ. A number fits a variable without
+/// dimensions.
 class AssignValue {
  public:
   AssignValue(at::Tensor tensor) : tensor_(std::move(tensor)) {}  // NOLINT(google-explicit-*)

@@ -60,7 +60,8 @@ void check_shape(const VariableState& variable, const Change& change) {
   if (value.sizes() == shape && !value.is_sparse()) return;
   const std::string text =
       cat("Cannot assign value to variable '", variable.name(), "': Shape mismatch. Expected ",
-          shape, ", got ", value.is_sparse() ? "sparse " : "", value.sizes());
+          shape, ", got ", value.is_sparse() ? "sparse " : "", value.sizes(),
+          value.dim() == 0 ? ": to fill the variable, assign torch::full() of its shape" : "");
   if (change.op == Change::ASSIGN) throw ValueError(call_of(change), text);
   throw InvalidArgument(call_of(change), text);
 }
@@ -81,11 +82,8 @@ Change assignment(const VariableState& variable, Change::Op op, const AssignValu
                         "; reduce it first with strategy.reduce() or extended.reduce_to()"));
   }
   check_arithmetic(variable, op, call);
-  if (value.is_number()) {
-    const at::Tensor number = number_in_dtype_of(variable, value.tensor(), call);
-    return {op, number.expand(variable.copies[0].sizes())};
-  }
-  const Change change{op, in_dtype_of(variable, value.tensor(), call)};
+  const auto fitted = value.is_number() ? number_in_dtype_of : in_dtype_of;
+  const Change change{op, fitted(variable, value.tensor(), call)};
   if (change.values.is_sparse() || !is_shared(variable, access)) check_shape(variable, change);
   return change;
 }

@@ -172,6 +172,54 @@ TEST_P(Collectives, OptionsThatAreNotValidAreRefused) {
 
 ON_ALL_LAYOUTS(Collectives);
 
+TEST(CollectivesOfAStrategy, WaitAsLongAsItsCommunicationOptionsSay) {
+  const CommunicationOptions soon{.timeout = std::chrono::milliseconds(20)};
+  const Strategy strategy(std::make_shared<StrategyExtended>(StrategyExtended::Settings{
+      .name = "Impatient", .layout = mirrored(2).extended().layout(), .communication = soon}));
+  std::atomic<bool> over{false};
+  const auto late = [&](const auto& collective) {
+    over = false;
+    strategy.run([&] {
+      while (id() == 1 && !over) std::this_thread::yield();
+      try {
+        collective();
+      } catch (...) {
+        over = true;
+        throw;
+      }
+    });
+  };
+  EXPECT_FAILS(late([] { get_replica_context().all_reduce("SUM", at::ones({1})); }),
+               DeadlineExceeded, "replica 1 has not come within 0.02 s");
+  EXPECT_FAILS(late([] { get_replica_context().all_gather(at::ones({1}), 0); }), DeadlineExceeded,
+               "replica 1 has not come within 0.02 s");
+}
+
+TEST(CollectivesOfAStrategy, CannotBeDerivedOnceItIsGone) {
+  at::Tensor sum;
+  {
+    const Strategy strategy = mirrored(1);
+    sum = strategy
+              .run([] {
+                return get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_());
+              })
+              .values()[0];
+  }
+  EXPECT_FAILS(sum.backward(), RuntimeError, "keep a copy of the strategy until backward is done");
+}
+
+TEST(StrategyHandles, TheLastOneEndsTheStrategy) {
+  std::weak_ptr<StrategyExtended> extended;
+  {
+    const Strategy strategy = mirrored(2);
+    extended = strategy.extended().weak_from_this();
+    const Strategy copy = strategy;
+    strategy.run([] { get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_()); });
+    EXPECT_FALSE(extended.expired());
+  }
+  EXPECT_TRUE(extended.expired());
+}
+
 // The same bits, however the replicas lie on devices.
 
 /// Values whose sum depends on the order of addition.

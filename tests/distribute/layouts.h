@@ -13,7 +13,7 @@
 #include "cohort/distribute/default_strategy.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <fstream>
 
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 namespace cohort::io {
 namespace {

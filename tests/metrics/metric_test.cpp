@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/cohort.h"
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 namespace cohort::metrics {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/cohort.h"
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 /// A small network, its data, and words for training it on a strategy and without one.
 namespace cohort {

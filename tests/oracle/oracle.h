@@ -10,8 +10,8 @@
 
 /// The oracle: what TensorFlow itself does, case by case, and whether Cohort does the same.
 ///
-/// tests/data/oracle/<theme>.json holds what TensorFlow printed for each case of a script. A file
-/// tests/oracle/<theme>_test.cpp translates the script, and reads as a table:
+/// tests/data/oracle/<theme>.json holds what TensorFlow printed for each case of a script. The
+/// files tests/oracle/<theme>…_test.cpp translate the script, and read as tables:
 ///
 ///     ORACLE_THEME("reductions");
 ///

@@ -556,11 +556,6 @@ Json cross_dtype(const Json& input) {
 
 TABLE("cross_dtype/") { return cross_dtype(input); }
 
-DIFFERS("cross_dtype/m2_ON_WRITE_py_to_vector_add",
-        "assign_value.h: a number fills a variable of any shape",
-        Json::array({"ok", Json{Json{6, 7}, Json{6, 7}}})) {
-  return cross_dtype(input);
-}
 DIFFERS("cross_dtype/m2_ON_READ_SUM_int32_negative", "6.22: the remainder goes to replica 0",
         Json::array({"ok", Json{-4, -3}})) {
   return cross_dtype(input);

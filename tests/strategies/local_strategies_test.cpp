@@ -5,8 +5,8 @@
 #include "cohort/strategies/mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
 #include "tests/base/captured_log.h"
+#include "tests/base/failing.h"
 #include "tests/base/scoped_environment.h"
-#include "tests/variables/failing.h"
 
 namespace cohort {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 namespace cohort {
 namespace {

@@ -90,9 +90,11 @@ TEST(AssignOutsideOfReplicas, TakesMirroredValuesAndVariables) {
   EXPECT_EQ(components(w), Numbers(2, 6));
 }
 
-TEST(AssignOutsideOfReplicas, ANumberFillsAndATensorMustHaveTheShape) {
+TEST(AssignOutsideOfReplicas, TheValueMustHaveTheShape) {
   const Variable v = two_replicas().make(AUTO, A::NONE, at::tensor({1.0f, 2.0f}));
-  EXPECT_EQ(numbers(v.assign(4)), (Numbers{4, 4}));
+  EXPECT_EQ(numbers(v.assign(at::full({2}, 4.0f))), (Numbers{4, 4}));
+  EXPECT_FAILS(v.assign(4), ValueError, "to fill the variable, assign torch::full()");
+  EXPECT_FAILS(v.assign_add(4), InvalidArgument, "Shape mismatch");
   EXPECT_FAILS(v.assign(at::ones({3})), ValueError, "Shape mismatch");
   EXPECT_FAILS(v.assign_add(at::ones({})), InvalidArgument, "Shape mismatch");
   EXPECT_FAILS(v.assign(at::ones({2}).to_sparse()), ValueError, "Shape mismatch");

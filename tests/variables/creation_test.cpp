@@ -117,7 +117,7 @@ TEST(VariableCreation, CallsAnInitializerOnceAndCopiesItsValue) {
 TEST(VariableCreation, DoesNotTouchTheInitialTensor) {
   const at::Tensor initial = at::zeros({2});
   const Variable v(initial);
-  v.assign(5);
+  v.assign(at::ones({2}));
   EXPECT_EQ(numbers(initial), (Numbers{0, 0}));
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/cohort.h"
-#include "tests/variables/failing.h"
+#include "tests/base/failing.h"
 
 namespace cohort {
 
