@@ -80,12 +80,50 @@ COHORT_INLINE void fold_strip(const T* const* operands, const Target& to, int64_
   to.store(strip, at, length);
 }
 
+/// A vector register's worth of elements, which GCC and Clang add as one.
+template <class T>
+using Vector __attribute__((vector_size(32))) = T;
+
+/// Not returned by value: without AVX the compiler warns of an ABI that inlining never uses.
+template <int Width, class T>
+COHORT_INLINE void vector_sum(const T* const* operands, int64_t index, Vector<T>& sum) {
+  if constexpr (Width == 1) {
+    std::memcpy(&sum, operands[0] + index, sizeof(sum));
+  } else {
+    constexpr int kLeft = split_point(0, Width);
+    Vector<T> right;
+    vector_sum<kLeft, T>(operands, index, sum);
+    vector_sum<Width - kLeft, T>(operands + kLeft, index, right);
+    sum = sum + right;
+  }
+}
+
+/// To two outputs and without a division, which is the rule, a sum need not leave its register for
+/// a strip. Returns where the rest begins.
+template <int Width, class T>
+COHORT_INLINE int64_t fold_to_two(const T* const* operands, const Target& to, int64_t length) {
+  T* const first = static_cast<T*>(to.outputs[0]) + to.offset;
+  T* const second = static_cast<T*>(to.outputs[1]) + to.offset;
+  constexpr int64_t kCount = sizeof(Vector<T>) / sizeof(T);
+  int64_t at = 0;
+  for (; at + kCount <= length; at += kCount) {
+    Vector<T> sum;
+    vector_sum<Width, T>(operands, at, sum);
+    std::memcpy(first + at, &sum, sizeof(sum));
+    std::memcpy(second + at, &sum, sizeof(sum));
+  }
+  return at;
+}
+
 template <int Width, class T>
 COHORT_INLINE void fold(const T* const* stack, const Target& to, int64_t length) {
   const T* operands[Width];  // a copy: no store can be taken for a change of it
   std::copy_n(stack, Width, operands);
   constexpr int64_t kStrip = kStripBytes / sizeof(T);
   int64_t at = 0;
+  if constexpr (std::is_arithmetic_v<T>) {
+    if (to.outputs.size() == 2 && to.divisor == 1) at = fold_to_two<Width>(operands, to, length);
+  }
   for (; at + kStrip <= length; at += kStrip) fold_strip<Width>(operands, to, at, kStrip);
   if (at < length) fold_strip<Width>(operands, to, at, length - at);
 }

@@ -6,8 +6,17 @@
 #include "cohort/device/allowed_cores.h"
 
 namespace cohort {
+namespace {
 
-Turns::Turns(const std::vector<int>& slot_of) {
+/// Asked before anything is bound to a core: a thread that is may use just that one.
+int cores_of_process() {
+  static const int cores = allowed_cores();
+  return cores;
+}
+
+}  // namespace
+
+Turns::Turns(const std::vector<int>& slot_of) : cores_(cores_of_process()) {
   const int slots = slot_of.empty() ? 0 : *std::max_element(slot_of.begin(), slot_of.end()) + 1;
   slots_.resize(slots);
   seats_.resize(slot_of.size());
@@ -19,8 +28,7 @@ Turns::Turns(const std::vector<int>& slot_of) {
 
 Parker::Signal Turns::wait(int member, const Parker::Deadline& deadline) {
   // Polling pays when every member has a core to poll on; else the core is somebody's turn.
-  static const int cores = allowed_cores();
-  const bool poll = !shared(member) && members() <= cores;
+  const bool poll = !shared(member) && members() <= cores_;
   return seats_[member].parker.wait(poll ? Parker::Patience::POLL : Parker::Patience::SLEEP,
                                     deadline);
 }

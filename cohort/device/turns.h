@@ -59,6 +59,7 @@ class Turns {
 
   bool shared(int member) { return slots_[seats_[member].slot].members > 1; }
 
+  const int cores_;
   std::deque<Slot> slots_;
   std::deque<Seat> seats_;
 };

@@ -1,28 +1,14 @@
 #include "cohort/distribute/replica_random.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include <atomic>
-#include <optional>
 #include <vector>
 
-#include "cohort/base/mutex.h"
 #include "cohort/distribute/replica_context.h"
 
 namespace cohort {
 namespace {
-
-struct Seed {
-  Mutex mutex;
-  std::optional<std::uint64_t> value COHORT_GUARDED_BY(mutex);
-};
-
-Seed& chosen_seed() {
-  static Seed seed;
-  return seed;
-}
 
 /// A function that takes a generator and was not given one gets the replica's.
 void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet,
@@ -68,31 +54,12 @@ void register_mode_once() {
       new std::vector<c10::RegistrationHandleRAII>(register_mode());
 }
 
-std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finalizer (Steele, Lea, Flood 2014)
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
-
-void set_seed(std::uint64_t seed) {
-  const MutexLock lock(chosen_seed().mutex);
-  chosen_seed().value = seed;
-}
-
-std::uint64_t seed() {
-  auto& chosen = chosen_seed();
-  const MutexLock lock(chosen.mutex);
-  if (chosen.value) return *chosen.value;
-  return at::globalContext().defaultGenerator(at::kCPU).current_seed();
-}
 
 namespace detail {
 
 std::uint64_t replica_seed(std::uint64_t seed, std::uint64_t run, int replica) {
-  return mix(mix(mix(seed) ^ run) ^ static_cast<std::uint64_t>(replica));
+  return mix(seed, run, static_cast<std::uint64_t>(replica));
 }
 
 ReplicaRandom::ReplicaRandom() : include_((register_mode_once(), kRandomKey)) {}

@@ -4,16 +4,9 @@
 
 #include <cstdint>
 
-namespace cohort {
+#include "cohort/base/random.h"
 
-/// Sets the seed that all replicas' random numbers come from. Without it, the seed of LibTorch's
-/// default generator is used (a constant unless `torch::manual_seed` was called).
-void set_seed(std::uint64_t seed);
-
-/// The seed in force.
-std::uint64_t seed();
-
-namespace detail {
+namespace cohort::detail {
 
 // LibTorch's default generator is one for all threads: its mutex makes replicas wait for each
 // other, and who draws first is chance. Inside of `run`, every random function of LibTorch that is
@@ -44,5 +37,4 @@ class OutsideOfReplica {
   c10::impl::ExcludeDispatchKeyGuard exclude_;
 };
 
-}  // namespace detail
-}  // namespace cohort
+}  // namespace cohort::detail
