@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "cohort/base/mutex.h"
+
+namespace cohort::io {
+
+/// Blocks of one size that are used again when nobody holds them any more: the pages of a fresh
+/// block cost more than to read a file into it. Any thread may take and drop blocks; a block may
+/// outlive the pool.
+class BlockPool {
+ public:
+  static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+  /// A block of kBlockBytes, with any content.
+  std::shared_ptr<char[]> take();
+
+ private:
+  struct FreeList;
+
+  std::shared_ptr<FreeList> free_ = make_free_list();
+  static std::shared_ptr<FreeList> make_free_list();
+};
+
+}  // namespace cohort::io

@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "cohort/base/error.h"
+#include "cohort/io/crc32c.h"
+#include "cohort/io/little_endian.h"
+#include "cohort/io/tfrecord.h"
+
+namespace cohort::io {
+namespace {
+
+constexpr const char* kWhere = "TFRecordReader";
+constexpr std::size_t kLength = sizeof(std::uint64_t);
+constexpr std::size_t kChecksum = sizeof(std::uint32_t);
+constexpr std::size_t kHeader = kLength + kChecksum;
+
+bool is_checked(std::string_view bytes) {
+  return masked(crc32c(bytes)) == load<std::uint32_t>(bytes.data() + bytes.size());
+}
+
+/// The compression of a file of records, by its first bytes.
+Compression detect(const std::string& path) {
+  char first[kHeader] = {};
+  if (open_source(path, Compression::NONE, kWhere)->read(first, kHeader) < kHeader ||
+      is_checked({first, kLength})) {
+    return Compression::NONE;
+  }
+  const auto a = static_cast<unsigned char>(first[0]);
+  const auto b = static_cast<unsigned char>(first[1]);
+  const bool is_zlib = (a & 0x0f) == 8 && a >> 4 <= 7 && (a << 8 | b) % 31 == 0;
+  return is_zlib ? Compression::ZLIB : Compression::AUTO;
+}
+
+}  // namespace
+
+TFRecordReader::TFRecordReader(const std::string& path, Compression compression)
+    : source_(
+          open_source(path, compression == Compression::AUTO ? detect(path) : compression, kWhere)),
+      block_(pool_.take()),
+      capacity_(BlockPool::kBlockBytes),
+      needed_(kHeader) {}
+
+bool TFRecordReader::next(std::string_view& record) {
+  Span data;
+  while (!find_record(data)) {
+    if (!read_more()) return false;
+  }
+  record = data.of(block_.get());
+  return true;
+}
+
+std::int64_t TFRecordReader::next_block(std::int64_t max_records,
+                                        std::shared_ptr<const char[]>& block,
+                                        std::vector<Span>& spans) {
+  std::int64_t found = 0;
+  try {
+    for (Span data; found < max_records;) {
+      if (find_record(data)) {
+        spans.push_back(data);
+        ++found;
+      } else if (found > 0 || !read_more()) {
+        break;
+      }
+    }
+  } catch (const InvalidArgument&) {
+    if (found == 0) throw;  // else the next call, which starts at the damaged record
+  }
+  if (found > 0) {
+    block = block_;
+    is_shared_ = true;
+  }
+  return found;
+}
+
+void TFRecordReader::seek(std::int64_t offset, std::int64_t record) {
+  source_->seek(offset);
+  offset_ = offset;
+  record_ = record;
+  begin_ = end_ = 0;
+  needed_ = kHeader;
+}
+
+/// Takes the next record if the block holds all of it; else sets how much is needed.
+bool TFRecordReader::find_record(Span& data) {
+  const char* at = block_.get() + begin_;
+  const std::size_t held = end_ - begin_;
+  needed_ = kHeader;
+  if (held < needed_) return false;
+  check({at, kLength}, "length");
+  const auto length = load<std::uint64_t>(at);
+  constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (length > kMost - kHeader - kChecksum) fail(cat("its length is ", length));
+  needed_ = kHeader + length + kChecksum;
+  if (held < needed_) return false;
+  check({at + kHeader, length}, "data");
+  data = {begin_ + kHeader, length};
+  begin_ += needed_;
+  offset_ += static_cast<std::int64_t>(needed_);
+  ++record_;
+  return true;
+}
+
+/// Reads on until the block is full; false at the end of the file.
+bool TFRecordReader::read_more() {
+  make_room();
+  end_ += source_->read(block_.get() + end_, capacity_ - end_);
+  if (end_ == 0) return false;
+  if (end_ < capacity_ && end_ < needed_) {
+    fail(cat("expected ", needed_, " bytes, and the file ends after ", end_, " of them"));
+  }
+  return true;
+}
+
+/// Moves what is left of the block to the start of one that has room for more. A large record gets
+/// room for twice what has been read of it, and not for all that its length claims.
+void TFRecordReader::make_room() {
+  const std::size_t rest = end_ - begin_;
+  const char* from = block_.get() + begin_;
+  if (needed_ <= BlockPool::kBlockBytes && capacity_ == BlockPool::kBlockBytes && !is_shared_) {
+    std::memmove(block_.get(), from, rest);
+  } else {
+    const bool is_large = needed_ > BlockPool::kBlockBytes;
+    capacity_ = is_large ? std::min(needed_, 2 * std::max(rest, BlockPool::kBlockBytes))
+                         : BlockPool::kBlockBytes;
+    auto block = is_large ? std::make_shared_for_overwrite<char[]>(capacity_) : pool_.take();
+    std::memcpy(block.get(), from, rest);
+    block_ = std::move(block);
+    is_shared_ = false;
+  }
+  begin_ = 0;
+  end_ = rest;
+}
+
+/// Throws if the checksum that follows the bytes is not theirs.
+void TFRecordReader::check(std::string_view bytes, std::string_view name) const {
+  if (is_checked(bytes)) return;
+  fail(cat("the checksum of its ", name, " is wrong: expected ",
+           load<std::uint32_t>(bytes.data() + bytes.size()), ", got ", masked(crc32c(bytes)),
+           record_ == 0 && begin_ == 0 ? "; is it a TFRecord file, with this compression?" : ""));
+}
+
+void TFRecordReader::fail(std::string_view what) const {
+  throw InvalidArgument(kWhere,
+                        cat(path(), ": record ", record_, " at byte ", offset_, ": ", what));
+}
+
+}  // namespace cohort::io
