@@ -163,6 +163,16 @@ Strings Strings::reshape(c10::IntArrayRef sizes) const {
   return {bytes_, spans_, first_, std::move(complete)};
 }
 
+Strings Strings::within(std::span<const std::string_view> views) const {
+  std::vector<Span> spans;
+  spans.reserve(views.size());
+  for (const std::string_view view : views) {
+    const auto begin = view.empty() ? 0 : static_cast<std::uint64_t>(view.data() - bytes_.get());
+    spans.push_back({begin, view.size()});
+  }
+  return {bytes_, std::move(spans)};
+}
+
 Strings Strings::stack(std::span<const Strings> rows) {
   if (rows.empty()) throw InvalidArgument("Strings::stack", "there are no rows");
   for (const Strings& row : rows) {

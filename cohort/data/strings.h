@@ -78,6 +78,10 @@ class Strings {
   /// ValueError if the number of strings differs.
   Strings reshape(c10::IntArrayRef sizes) const;
 
+  /// Strings that lie inside of strings of this array, whose block is shared: sizes [n]. Every view
+  /// must lie in the block.
+  Strings within(std::span<const std::string_view> views) const;
+
   /// The arrays as the rows of a new dimension 0. Copies no bytes if all share one block. Throws
   /// InvalidArgument if there are none or two shapes differ.
   static Strings stack(std::span<const Strings> rows);

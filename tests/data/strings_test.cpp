@@ -104,6 +104,14 @@ TEST(Strings, TakeAnotherShape) {
   EXPECT_FAILS(two_rows().reshape({1LL << 62, 1LL << 62}), ValueError, "6 strings");
 }
 
+TEST(Strings, GivePartsOfThemselvesWithoutCopyingThem) {
+  const Strings all({"key=value", "k=v"});
+  const std::vector<std::string_view> values = {all[1].substr(2), all[0].substr(4), ""};
+  const Strings parts = all.within(values);
+  EXPECT_THAT(parts, ElementsAre("v", "value", ""));
+  EXPECT_EQ(parts[1].data(), all[0].data() + 4);
+}
+
 TEST(StringsStack, MakesANewFirstDimension) {
   const std::vector<Strings> rows = {Strings({"a", "b"}), Strings({"c", kZeroInside})};
   const Strings stacked = Strings::stack(rows);
