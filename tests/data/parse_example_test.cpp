@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "cohort/io/example.h"
+#include "cohort/io/tfrecord.h"
 #include "tests/base/failing.h"
+#include "tests/io/expected_files.h"
 
 namespace cohort::data {
 namespace {
@@ -199,6 +201,29 @@ TEST(ParseExample, FindsFeaturesInAnyOrder) {
                     {.features = {{"a", Feature::int64()}, {"b", Feature::int64()}}});
   EXPECT_TRUE(parsed.tensor("a").equal(longs({1, 1, 1})));
   EXPECT_TRUE(parsed.tensor("b").equal(longs({2, 2, 2})));
+}
+
+TEST(ParseExample, AgreesWithTensorFlow) {
+  std::vector<std::string> records;
+  io::TFRecordReader reader(input_path("examples.tfrecord"));
+  for (std::string_view record; reader.next(record);) records.emplace_back(record);
+  const auto parsed =
+      parse_example(Strings(records), {.features = {{"image", Feature::bytes()},
+                                                    {"label", Feature::int64()},
+                                                    {"weights", Feature::float32().variable()},
+                                                    {"words", Feature::bytes().variable()}}});
+  const auto& expected = expected_content().at("examples.tfrecord");
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const auto row = static_cast<std::size_t>(i);
+    EXPECT_EQ(to_hex(parsed.string("image")[i]), expected.at("image")[row]);
+    EXPECT_EQ(parsed.tensor("label")[i].item<int64_t>(), expected.at("label")[row]);
+    for (std::int64_t j = 0; j < 3; ++j) {
+      const auto column = static_cast<std::size_t>(j);
+      EXPECT_EQ(parsed.tensor("weights")[i][j].item<float>(),
+                expected.at("weights")[row][column].get<float>());
+      EXPECT_EQ(to_hex(parsed.string("words").select(i)[j]), expected.at("words")[row][column]);
+    }
+  }
 }
 
 TEST(ParsedExample, SaysWhatThereIs) {
