@@ -14,6 +14,7 @@ PREFIX ?= /usr/local#        where `make install` installs
 PEERS ?=#                    1: `make bench` measures other systems too
 PACKAGES ?=#                 skip: never look for missing packages
 TESTS ?=#                    folders of tests/ to run; empty: all
+SECONDS ?= 60#               of `make fuzz`, for each reader
 CMAKE_ARGS ?=#               more arguments of cmake, for the first configuration
 
 .DEFAULT_GOAL := help
@@ -38,7 +39,7 @@ build_packages := build $(if $(filter pypi,$(LIBTORCH)),pypi)
 install_packages = @$(if $(filter skip,$(PACKAGES)),:,tools/packages)
 build = cmake --build $(BUILD) -j $(JOBS)
 
-.PHONY: run test bench lint format docs install oracle clean help packages configure build
+.PHONY: run test bench lint format docs install oracle fuzz clean help packages configure build
 
 run: configure  ## trains the first example, examples/fashion_mnist.cpp
 	@$(build) --target fashion_mnist
@@ -73,6 +74,9 @@ install: configure  ## installs the library for find_package(cohort); PREFIX=…
 
 oracle: packages-oracle  ## runs the cases of tests/data/oracle in TensorFlow itself, and compares
 	@tools/oracle
+
+fuzz: packages-fuzz  ## feeds the file readers with made-up bytes, a minute each; SECONDS=…
+	@tools/fuzz --seconds $(SECONDS)
 
 clean:  ## deletes every build folder
 	rm -rf build

@@ -36,6 +36,21 @@ std::uint32_t read_number(ByteSource& source) {
   return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
 }
 
+/// The product of the sizes. Those of an array without elements must not overflow either, as
+/// LibTorch computes strides of them.
+std::int64_t count_elements(const ByteSource& source, const std::vector<std::int64_t>& sizes) {
+  std::int64_t count = 1;
+  bool is_empty = false;
+  for (const std::int64_t size : sizes) {
+    is_empty = is_empty || size == 0;
+    if (size > 0 && count > std::numeric_limits<std::int64_t>::max() / size) {
+      source.fail("the sizes are too large");
+    }
+    count *= std::max<std::int64_t>(size, 1);
+  }
+  return is_empty ? 0 : count;
+}
+
 /// The elements, read in blocks: a size in the header can't make us allocate more than there is.
 std::vector<unsigned char> read_elements(ByteSource& source, std::int64_t count) {
   constexpr std::int64_t kBlock = 1 << 20;
@@ -60,14 +75,8 @@ at::Tensor read_idx(const std::string& path) {
   constexpr std::uint32_t kBytes = 0x08;
   if (magic >> 8 != kBytes) source.fail("not an IDX file of unsigned bytes");
   std::vector<std::int64_t> sizes(magic & 0xff);
-  std::int64_t count = 1;
-  for (std::int64_t& size : sizes) {
-    size = read_number(source);
-    if (size > 0 && count > std::numeric_limits<std::int64_t>::max() / size) {
-      source.fail("the sizes are too large");
-    }
-    count *= size;
-  }
+  for (std::int64_t& size : sizes) size = read_number(source);
+  const std::int64_t count = count_elements(source, sizes);
   const auto data = read_elements(source, count);
   at::Tensor result = at::empty(sizes, at::kByte);
   std::copy(data.begin(), data.end(), result.data_ptr<std::uint8_t>());
