@@ -1,6 +1,9 @@
 #include "cohort/io/block_pool.h"
 
 #include <utility>
+#include <vector>
+
+#include "cohort/base/mutex.h"
 
 namespace cohort::io {
 

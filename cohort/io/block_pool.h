@@ -2,15 +2,14 @@
 
 #include <cstddef>
 #include <memory>
-#include <vector>
-
-#include "cohort/base/mutex.h"
 
 namespace cohort::io {
 
 /// Blocks of one size that are used again when nobody holds them any more: the pages of a fresh
 /// block cost more than to read a file into it. Any thread may take and drop blocks; a block may
 /// outlive the pool.
+///
+///     std::shared_ptr<char[]> block = pool.take();  // given back when its last holder drops it
 class BlockPool {
  public:
   static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
@@ -20,9 +19,9 @@ class BlockPool {
 
  private:
   struct FreeList;
+  static std::shared_ptr<FreeList> make_free_list();
 
   std::shared_ptr<FreeList> free_ = make_free_list();
-  static std::shared_ptr<FreeList> make_free_list();
 };
 
 }  // namespace cohort::io

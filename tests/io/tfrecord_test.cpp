@@ -3,9 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
+#include <atomic>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "cohort/io/crc32c.h"
 #include "cohort/io/little_endian.h"
@@ -164,6 +165,21 @@ TEST_F(TFRecord, UsesBlocksAgain) {
   std::vector<Span> spans;
   while (reader.next_block(1'000'000, block, spans) > 0) addresses.insert(block.get());
   EXPECT_LE(addresses.size(), 3U);
+}
+
+TEST_F(TFRecord, GivesBlocksThatAnotherThreadMayDrop) {
+  const Records records(20'000, std::string(500, 'r'));
+  TFRecordReader reader(write(records));
+  std::vector<std::thread> threads;
+  std::atomic<std::size_t> right = 0;
+  std::shared_ptr<const char[]> block;
+  for (std::vector<Span> spans; reader.next_block(1500, block, spans) > 0; spans.clear()) {
+    threads.emplace_back([&right, held = std::move(block), spans] {
+      for (const Span& span : spans) right += span.of(held.get()) == std::string(500, 'r') ? 1 : 0;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, records.size());
 }
 
 TEST_F(TFRecord, GoesOnAtAPosition) {
