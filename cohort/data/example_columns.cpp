@@ -44,8 +44,9 @@ class NumberColumn : public ExampleColumn {
   }
 
   void store_default(std::int64_t row) override {
-    if (!feature().number()) fail_missing(row);
-    std::ranges::fill(row_at(row), feature().number()->to<Number>());
+    const auto& number = feature().number();
+    if (!number) fail_missing(row);
+    std::ranges::fill(row_at(row), number->template to<Number>());
   }
 
   at::Tensor tensor_;
@@ -80,8 +81,9 @@ class RawColumn : public ExampleColumn {
   }
 
   void store_default(std::int64_t row) override {
-    if (!feature().number()) fail_missing(row);
-    tensor_.select(0, row).fill_(*feature().number());
+    const auto& number = feature().number();
+    if (!number) fail_missing(row);
+    tensor_.select(0, row).fill_(*number);
   }
 
   bool is_bool_;  // read as bytes, as one that is neither 0 nor 1 is no bool
@@ -111,8 +113,9 @@ class StringColumn : public ExampleColumn {
   }
 
   void store_default(std::int64_t row) override {
-    if (!feature().string()) fail_missing(row);
-    std::ranges::fill(row_at(row), *feature().string());
+    const auto& string = feature().string();
+    if (!string) fail_missing(row);
+    std::ranges::fill(row_at(row), *string);
     has_default_ = true;
   }
 

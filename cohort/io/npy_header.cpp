@@ -190,7 +190,7 @@ void check_size(const File& file, const NpyHeader& header) {
 
 std::int64_t NpyHeader::numel() const {
   const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  return is_empty ? 0 : product_of(1, sizes).value();
+  return is_empty ? 0 : product_of(1, sizes).value_or(0);
 }
 
 std::int64_t NpyHeader::num_bytes() const {
@@ -201,7 +201,7 @@ NpyHeader read_npy_header(const File& file) {
   char start[kNpyPrefix + sizeof(std::uint32_t)] = {};
   const std::size_t got = file.read_at(start, sizeof start, 0);
   if (!std::string_view(start, got).starts_with(kNpyMagic)) file.fail("not a .npy file", 0);
-  const int version = start[kNpyMagic.size()];
+  const int version = static_cast<unsigned char>(start[kNpyMagic.size()]);
   if (version < 1 || version > 3) file.fail(cat("version ", version, " is unknown"), 6);
   const std::size_t length_bytes = version == 1 ? sizeof(std::uint16_t) : sizeof(std::uint32_t);
   const std::size_t offset = kNpyPrefix + length_bytes;

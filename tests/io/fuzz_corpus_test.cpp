@@ -58,7 +58,7 @@ class Mutator {
 
 /// Every file of the corpus, and changed copies of it.
 void run_corpus(const std::string& name, Target target) {
-  constexpr int kCopies = 1000;
+  constexpr int kCopies = 400;
   int files = 0;
   for (const auto& entry :
        std::filesystem::directory_iterator(COHORT_TEST_DATA "/../fuzz/corpus/" + name)) {
