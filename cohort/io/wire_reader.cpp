@@ -4,6 +4,19 @@
 
 namespace cohort::io {
 
+WireReader::Field WireReader::scalar_field(std::uint32_t number, WireType type) {
+  switch (type) {
+    case WireType::VARINT:
+      return {number, type, varint(), {}};
+    case WireType::FIXED64:
+      return {number, type, 0, take(8)};
+    case WireType::FIXED32:
+      return {number, type, 0, take(4)};
+    default:
+      fail("a field has a wrong type");
+  }
+}
+
 std::uint64_t WireReader::long_varint() {
   std::uint64_t value = 0;
   for (int shift = 0; shift < 64; shift += 7) {

@@ -30,34 +30,27 @@ class WireReader {
 
   /// The next field; there must be one.
   Field field() {
-    Field field{};
     const std::uint64_t key = varint();
-    field.number = static_cast<std::uint32_t>(key >> 3);
-    field.type = static_cast<WireType>(key & 7);
-    if (key >> 3 == 0 || key >> 3 > kMostNumber) fail("a field has a wrong number");
-    switch (field.type) {
-      case WireType::VARINT:
-        field.varint = varint();
-        break;
-      case WireType::FIXED64:
-        field.bytes = take(8);
-        break;
-      case WireType::BYTES:
-        field.bytes = take(varint());
-        break;
-      case WireType::FIXED32:
-        field.bytes = take(4);
-        break;
-      default:
-        fail("a field has a wrong type");
+    const std::uint64_t number = key >> 3;
+    const auto type = static_cast<WireType>(key & 7);
+    if (number == 0 || number > kMostNumber) fail("a field has a wrong number");
+    if (type == WireType::BYTES) {
+      return {static_cast<std::uint32_t>(number), type, 0, take(varint())};
     }
-    return field;
+    return scalar_field(static_cast<std::uint32_t>(number), type);
   }
 
-  /// The next number of variable length; there must be one.
+  /// The next number of variable length; there must be one. Nearly all have one or two bytes.
   std::uint64_t varint() {
-    if (at_ < end_ && static_cast<signed char>(*at_) >= 0) {
-      return static_cast<unsigned char>(*at_++);
+    constexpr unsigned kMore = 0x80;
+    const auto* next = reinterpret_cast<const unsigned char*>(at_);
+    if (at_ < end_ && next[0] < kMore) {
+      ++at_;
+      return next[0];
+    }
+    if (end_ - at_ >= 2 && next[1] < kMore) {
+      at_ += 2;
+      return (next[0] & (kMore - 1)) | static_cast<std::uint64_t>(next[1]) << 7;
     }
     return long_varint();
   }
@@ -67,6 +60,7 @@ class WireReader {
  private:
   static constexpr std::uint64_t kMostNumber = (std::uint64_t{1} << 29) - 1;
 
+  Field scalar_field(std::uint32_t number, WireType type);
   std::uint64_t long_varint();
 
   std::string_view take(std::uint64_t bytes) {
