@@ -12,7 +12,7 @@ bool is_end_of_line(std::string_view text) {
 }  // namespace
 
 CsvReader::CsvReader(const std::string& path, const CsvOptions& options)
-    : lines_(path, options.compression), options_(options) {}
+    : lines_(path, options.compression, "CsvReader"), options_(options) {}
 
 bool CsvReader::next(std::vector<std::string>& row) {
   do {

@@ -2,8 +2,8 @@
 
 namespace cohort::io {
 
-LineReader::LineReader(const std::string& path, Compression compression)
-    : source_(open_source(path, compression, "LineReader")) {}
+LineReader::LineReader(const std::string& path, Compression compression, std::string_view where)
+    : source_(open_source(path, compression, where)) {}
 
 bool LineReader::next(std::string_view& line) {
   if (!next_with_end(line)) return false;

@@ -18,8 +18,10 @@ namespace cohort::io {
 /// Belongs to one thread at a time.
 class LineReader {
  public:
-  /// Throws NotFound if the file can't be opened.
-  explicit LineReader(const std::string& path, Compression compression = Compression::AUTO);
+  /// `where` is the call that the user made, for the text of errors. Throws NotFound if the file
+  /// can't be opened.
+  explicit LineReader(const std::string& path, Compression compression = Compression::AUTO,
+                      std::string_view where = "LineReader");
 
   /// The next line without its end, valid until the next call; false at the end of the file. Throws
   /// as ByteSource::read.

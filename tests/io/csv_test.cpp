@@ -97,6 +97,11 @@ TEST_F(Csv, GoesOnAfterABadRow) {
   EXPECT_THAT(rows_of(reader), ElementsAre(Row{"d", "e"}));
 }
 
+TEST_F(Csv, OfAMissingFileIsNotFound) {
+  EXPECT_FAILS(CsvReader(files_.path("missing")), NotFound,
+               "[CsvReader] " + files_.path("missing"));
+}
+
 TEST_F(Csv, GoesOnAtAPosition) {
   CsvReader reader(files_.write("a.csv", "\"a\nb\",c\nd,e\nf,g\n"));
   Row row;
