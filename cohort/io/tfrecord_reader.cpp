@@ -107,31 +107,35 @@ bool TFRecordReader::find_record(Span& data) {
 bool TFRecordReader::read_more() {
   make_room();
   end_ += source_->read(block_.get() + end_, capacity_ - end_);
-  if (end_ == 0) return false;
-  if (end_ < capacity_ && end_ < needed_) {
-    fail(cat("expected ", needed_, " bytes, and the file ends after ", end_, " of them"));
+  const std::size_t held = end_ - begin_;
+  if (held == 0) return false;
+  if (end_ < capacity_ && held < needed_) {
+    fail(cat("expected ", needed_, " bytes, and the file ends after ", held, " of them"));
   }
   return true;
 }
 
-/// Moves what is left of the block to the start of one that has room for more. A large record gets
-/// room for twice what has been read of it, and not for all that its length claims.
+/// Moves what is left of the block to the front of one that has room for more, so that it ends, and
+/// the next read starts, at the start of a page. A large record gets room for twice what has been
+/// read of it, and not for all that its length claims.
 void TFRecordReader::make_room() {
+  constexpr std::size_t kPage = BlockPool::kAlignment;
   const std::size_t rest = end_ - begin_;
+  const std::size_t end = (rest + kPage - 1) / kPage * kPage;
   const char* from = block_.get() + begin_;
-  if (needed_ <= BlockPool::kBlockBytes && capacity_ == BlockPool::kBlockBytes && !is_shared_) {
-    std::memmove(block_.get(), from, rest);
+  const bool is_large = needed_ > BlockPool::kBlockBytes - kPage;
+  if (!is_large && capacity_ == BlockPool::kBlockBytes && !is_shared_) {
+    std::memmove(block_.get() + end - rest, from, rest);
   } else {
-    const bool is_large = needed_ > BlockPool::kBlockBytes;
-    capacity_ = is_large ? std::min(needed_, 2 * std::max(rest, BlockPool::kBlockBytes))
-                         : BlockPool::kBlockBytes;
-    auto block = is_large ? std::make_shared_for_overwrite<char[]>(capacity_) : pool_.take();
-    std::memcpy(block.get(), from, rest);
+    const std::size_t room = std::min(needed_, 2 * std::max(rest, BlockPool::kBlockBytes));
+    capacity_ = is_large ? end - rest + room : BlockPool::kBlockBytes;
+    auto block = is_large ? BlockPool::allocate(capacity_) : pool_.take();
+    std::memcpy(block.get() + end - rest, from, rest);
     block_ = std::move(block);
     is_shared_ = false;
   }
-  begin_ = 0;
-  end_ = rest;
+  begin_ = end - rest;
+  end_ = end;
 }
 
 /// Throws if the checksum that follows the bytes is not theirs.
@@ -139,7 +143,7 @@ void TFRecordReader::check(std::string_view bytes, std::string_view name) const 
   if (is_checked(bytes)) return;
   fail(cat("the checksum of its ", name, " is wrong: expected ",
            load<std::uint32_t>(bytes.data() + bytes.size()), ", got ", masked(crc32c(bytes)),
-           record_ == 0 && begin_ == 0 ? "; is it a TFRecord file, with this compression?" : ""));
+           offset_ == 0 ? "; is it a TFRecord file, with this compression?" : ""));
 }
 
 void TFRecordReader::fail(std::string_view what) const {
