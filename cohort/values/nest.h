@@ -204,18 +204,42 @@ auto map(F&& f, const T& value) {
   return zip([&f](auto leaves) { return f(*leaves[0]); }, std::span<const T* const>(item));
 }
 
+namespace detail {
+
+/// A function that wants to see the structure too has `open(bracket)`, `close(bracket)` and
+/// `key(name)`.
+template <class F>
+concept SeesStructure = requires(F f) { f.open("("); };
+
+template <class F, class Inside>
+void bracketed(F& f, const char* left, const char* right, Inside&& inside) {
+  if constexpr (SeesStructure<F>) f.open(left);
+  inside();
+  if constexpr (SeesStructure<F>) f.close(right);
+}
+
+}  // namespace detail
+
 /// Calls f on a reference to each leaf, in order; also inside structs.
 template <class F, class T>
 void visit(F&& f, T& value) {
   using Plain = std::remove_const_t<T>;
+  const auto each = [&f](auto&... parts) { (visit(f, parts), ...); };
   if constexpr (Tuple<Plain>) {
-    std::apply([&f](auto&... parts) { (visit(f, parts), ...); }, value);
+    detail::bracketed(f, "(", ")", [&] { std::apply(each, value); });
   } else if constexpr (Struct<Plain>) {
-    std::apply([&f](auto&... parts) { (visit(f, parts), ...); }, fields(value));
+    detail::bracketed(f, "{", "}", [&] { std::apply(each, fields(value)); });
   } else if constexpr (Array<Plain> || List<Plain>) {
-    for (auto& part : value) visit(f, part);
+    detail::bracketed(f, "[", "]", [&] {
+      for (auto& part : value) visit(f, part);
+    });
   } else if constexpr (Map<Plain>) {
-    for (auto& [key, part] : value) visit(f, part);
+    detail::bracketed(f, "{", "}", [&] {
+      for (auto& [name, part] : value) {
+        if constexpr (detail::SeesStructure<std::remove_reference_t<F>>) f.key(name);
+        visit(f, part);
+      }
+    });
   } else if constexpr (Optional<Plain>) {
     if (value) visit(f, *value);
   } else {

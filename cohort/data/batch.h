@@ -1,0 +1,403 @@
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/data/node.h"
+
+/// Stages that put elements together, and take them apart: batch, padded_batch,
+/// bucket_by_sequence_length, unbatch.
+namespace cohort::data {
+
+struct BatchOptions {
+  /// Drops a last batch that has fewer elements than the others.
+  bool drop_remainder = false;
+};
+
+/// The rows of each batch that are wanted, of those that it would have. Others are passed over,
+/// and not even read where the source has its elements by number.
+struct WantedRows {
+  std::int64_t from = 0;
+  std::int64_t to = 0;
+};
+
+std::int64_t batches_of(std::int64_t elements, std::int64_t size, bool drop_remainder);
+void check_batch_size(std::int64_t size, const char* where);
+
+template <class T>
+class Batch : public UnaryNode<Batched<T>, T> {
+ public:
+  Batch(TypedPtr<T> input, std::int64_t size, BatchOptions options,
+        std::optional<WantedRows> wanted = std::nullopt)
+      : UnaryNode<Batched<T>, T>(std::move(input)),
+        size_(size),
+        options_(options),
+        wanted_(wanted) {
+    check_batch_size(size, "dataset.batch");
+  }
+
+  std::string name() const override {
+    return cat("batch(", size_, options_.drop_remainder ? ", drop_remainder" : "", ')');
+  }
+  Node::Role role() const override { return Node::Role::BATCHES; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<Batch>(typed<T>(inputs[0]), size_, options_, wanted_);
+  }
+  std::optional<std::int64_t> batch_size() const override { return size_; }
+  NodePtr with_batch_size(std::int64_t size) const override {
+    return std::make_shared<Batch>(this->input_, size, options_);
+  }
+  NodePtr with_wanted_rows(const WantedRows& rows) const override {
+    if (!this->input_->numbered_rows()) return nullptr;
+    return std::make_shared<Batch>(this->input_, size_, options_, rows);
+  }
+  std::int64_t cardinality() const override {
+    return batches_of(this->input_->cardinality(), size_, options_.drop_remainder);
+  }
+  ElementSpec spec() const override {
+    return this->input_->spec().batched(options_.drop_remainder ? size_ : LeafSpec::kUnknown);
+  }
+  IteratorPtr<Batched<T>> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(this->input_->iterate(iteration), size_, options_,
+                                     wanted_.value_or(WantedRows{0, size_}));
+  }
+
+ private:
+  class Running : public Iterator<Batched<T>> {
+   public:
+    Running(IteratorPtr<T> input, std::int64_t size, BatchOptions options, WantedRows wanted)
+        : input_(std::move(input)), size_(size), options_(options), wanted_(wanted) {}
+    bool next(Batched<T>& batch) override {
+      std::int64_t rows = wanted_.from ? input_->skip(wanted_.from) : 0;
+      rows += input_->next_batch(wanted_.to - wanted_.from, batch);
+      if (wanted_.to < size_) rows += input_->skip(size_ - wanted_.to);
+      return rows == size_ || (rows > 0 && !options_.drop_remainder);
+    }
+    void save(PositionWriter& position) const override { input_->save(position); }
+    void restore(PositionReader& position) override { input_->restore(position); }
+
+   private:
+    const IteratorPtr<T> input_;
+    const std::int64_t size_;
+    const BatchOptions options_;
+    const WantedRows wanted_;
+  };
+
+  const std::int64_t size_;
+  const BatchOptions options_;
+  const std::optional<WantedRows> wanted_;
+};
+
+/// Batches that a function of the user's makes out of a vector of elements.
+template <class T, class F>
+class Collate : public UnaryNode<std::invoke_result_t<F&, std::vector<T>>, T> {
+ public:
+  using Out = std::invoke_result_t<F&, std::vector<T>>;
+
+  Collate(TypedPtr<T> input, std::int64_t size, F collate, BatchOptions options)
+      : UnaryNode<Out, T>(std::move(input)),
+        size_(size),
+        collate_(std::move(collate)),
+        options_(options) {
+    check_batch_size(size, "dataset.batch");
+  }
+
+  std::string name() const override { return cat("batch(", size_, ", collate)"); }
+  Node::Role role() const override { return Node::Role::BATCHES; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<Collate>(typed<T>(inputs[0]), size_, collate_, options_);
+  }
+  std::optional<std::int64_t> batch_size() const override { return size_; }
+  NodePtr with_batch_size(std::int64_t size) const override {
+    return std::make_shared<Collate>(this->input_, size, collate_, options_);
+  }
+  std::int64_t cardinality() const override {
+    return batches_of(this->input_->cardinality(), size_, options_.drop_remainder);
+  }
+  ElementSpec spec() const override { return {}; }
+  IteratorPtr<Out> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(this->input_->iterate(iteration), size_, collate_, options_);
+  }
+
+ private:
+  class Running : public Iterator<Out> {
+   public:
+    Running(IteratorPtr<T> input, std::int64_t size, F collate, BatchOptions options)
+        : input_(std::move(input)), size_(size), collate_(std::move(collate)), options_(options) {}
+    bool next(Out& batch) override {
+      std::vector<T> elements;
+      T element{};
+      while (static_cast<std::int64_t>(elements.size()) < size_ && input_->next(element)) {
+        elements.push_back(std::move(element));
+      }
+      const auto rows = static_cast<std::int64_t>(elements.size());
+      if (rows == 0 || (rows < size_ && options_.drop_remainder)) return false;
+      batch = collate_(std::move(elements));
+      return true;
+    }
+    void save(PositionWriter& position) const override { input_->save(position); }
+    void restore(PositionReader& position) override { input_->restore(position); }
+
+   private:
+    const IteratorPtr<T> input_;
+    const std::int64_t size_;
+    F collate_;
+    const BatchOptions options_;
+  };
+
+  const std::int64_t size_;
+  const F collate_;
+  const BatchOptions options_;
+};
+
+struct PaddedBatchOptions {
+  bool drop_remainder = false;
+  /// What fills the rows that are shorter than the longest of their batch.
+  double padding_value = 0;
+  /// For each leaf the shape to pad to, with -1 for the longest of the batch; none: -1 everywhere.
+  std::vector<std::vector<std::int64_t>> padded_shapes;
+};
+
+namespace detail {
+at::Tensor pad_to(const at::Tensor& tensor, const std::vector<std::int64_t>& shape, double value);
+/// The shape that holds all of them; `wanted` has -1 where it is to be found out.
+std::vector<std::int64_t> common_shape(const std::vector<std::vector<std::int64_t>>& shapes,
+                                       const std::vector<std::int64_t>* wanted);
+
+/// Pads the tensors of elements in place, so that they can be stacked.
+template <class T>
+void pad_alike(std::vector<T>& elements, const PaddedBatchOptions& options) {
+  std::vector<std::vector<std::vector<std::int64_t>>> shapes;  // of leaf, of element
+  for (const T& element : elements) {
+    std::size_t leaf = 0;
+    nest::visit(
+        [&]<class Leaf>(const Leaf& value) {
+          if (shapes.size() <= leaf) shapes.emplace_back();
+          if constexpr (std::same_as<Leaf, at::Tensor>) shapes[leaf].push_back(value.sizes().vec());
+          ++leaf;
+        },
+        element);
+  }
+  std::vector<std::vector<std::int64_t>> targets;
+  for (std::size_t leaf = 0; leaf < shapes.size(); ++leaf) {
+    const bool given = leaf < options.padded_shapes.size();
+    targets.push_back(common_shape(shapes[leaf], given ? &options.padded_shapes[leaf] : nullptr));
+  }
+  for (T& element : elements) {
+    std::size_t leaf = 0;
+    nest::visit(
+        [&]<class Leaf>(Leaf& value) {
+          if constexpr (std::same_as<Leaf, at::Tensor>) {
+            value = pad_to(value, targets[leaf], options.padding_value);
+          }
+          ++leaf;
+        },
+        element);
+  }
+}
+
+/// Turns padded elements into a batch.
+template <class T>
+Batched<T> stack_padded(std::vector<T> elements, const PaddedBatchOptions& options) {
+  pad_alike(elements, options);
+  std::vector<const T*> pointers;
+  for (const T& element : elements) pointers.push_back(&element);
+  return stack(std::span<const T* const>(pointers));
+}
+}  // namespace detail
+
+/// Each batch as an element for each of its rows.
+template <class In>
+class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)), In> {
+ public:
+  using Out = decltype(row_of(std::declval<const In&>(), 0));
+  using UnaryNode<Out, In>::UnaryNode;
+
+  std::string name() const override { return "unbatch"; }
+  Node::Role role() const override { return Node::Role::CHANGES; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<Unbatch>(typed<In>(inputs[0]));
+  }
+  std::int64_t cardinality() const override {
+    return this->input_->cardinality() == kInfinite ? kInfinite : kUnknownCardinality;
+  }
+  ElementSpec spec() const override { return this->input_->spec().unbatched(); }
+  IteratorPtr<Out> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(this->input_->iterate(iteration));
+  }
+
+ private:
+  class Running : public Iterator<Out> {
+   public:
+    explicit Running(IteratorPtr<In> input) : input_(std::move(input)) {}
+    bool next(Out& element) override {
+      while (row_ == rows_) {
+        before_ = input_->position();
+        if (!input_->next(batch_)) return false;
+        row_ = 0;
+        rows_ = rows_of(batch_);
+      }
+      element = row_of(batch_, row_++);
+      return true;
+    }
+    void save(PositionWriter& position) const override {
+      position.put(row_ < rows_ ? row_ : 0);
+      position.put(row_ < rows_ ? before_ : input_->position());
+    }
+    void restore(PositionReader& position) override {
+      const std::int64_t row = position.get();
+      const Position before = position.get_position();
+      PositionReader reader(before);
+      input_->restore(reader);
+      row_ = rows_ = 0;
+      this->skip(row);
+    }
+
+   private:
+    static std::int64_t rows_of(const In& batch) {
+      std::int64_t rows = -1;
+      nest::visit([&](const auto& leaf) { rows = rows < 0 ? count_rows(leaf) : rows; }, batch);
+      if (rows < 0) {
+        throw InvalidArgument("dataset.unbatch", "an element has no dimension to unbatch");
+      }
+      return rows;
+    }
+
+    const IteratorPtr<In> input_;
+    In batch_{};
+    Position before_;  // the batch
+    std::int64_t row_ = 0, rows_ = 0;
+  };
+};
+
+struct BucketOptions {
+  /// The upper bounds, exclusive, of the lengths of each bucket but the last.
+  std::vector<std::int64_t> boundaries;
+  /// One more than there are boundaries.
+  std::vector<std::int64_t> batch_sizes;
+  double padding_value = 0;
+  /// Pads each batch to its bucket's boundary - 1 instead of its longest element.
+  bool pad_to_bucket_boundary = false;
+  bool drop_remainder = false;
+};
+
+void check_buckets(const BucketOptions& options);
+
+/// Batches of elements of about the same length, so that little is padding.
+template <class T, class Length>
+class Bucket : public UnaryNode<Batched<T>, T> {
+ public:
+  Bucket(TypedPtr<T> input, Length length, BucketOptions options)
+      : UnaryNode<Batched<T>, T>(std::move(input)),
+        length_(std::move(length)),
+        options_(std::move(options)) {
+    check_buckets(options_);
+  }
+
+  std::string name() const override { return "bucket_by_sequence_length"; }
+  Node::Role role() const override { return Node::Role::BATCHES; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<Bucket>(typed<T>(inputs[0]), length_, options_);
+  }
+  std::int64_t cardinality() const override {
+    return this->input_->cardinality() == kInfinite ? kInfinite : kUnknownCardinality;
+  }
+  ElementSpec spec() const override { return {}; }
+  IteratorPtr<Batched<T>> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(this->input_->iterate(iteration), length_, options_);
+  }
+
+ private:
+  class Running : public Iterator<Batched<T>> {
+   public:
+    Running(IteratorPtr<T> input, Length length, BucketOptions options)
+        : input_(std::move(input)),
+          length_(std::move(length)),
+          options_(std::move(options)),
+          buckets_(options_.batch_sizes.size()) {}
+
+    bool next(Batched<T>& batch) override {
+      while (const auto bucket = read()) {
+        if (static_cast<std::int64_t>(buckets_[*bucket].size()) < options_.batch_sizes[*bucket]) {
+          continue;
+        }
+        batch = take(*bucket);
+        return true;
+      }
+      for (std::size_t bucket = 0; !options_.drop_remainder && bucket < buckets_.size(); ++bucket) {
+        if (buckets_[bucket].empty()) continue;
+        batch = take(bucket);
+        return true;
+      }
+      return false;
+    }
+    /// Where the oldest element that waits was read, and which of those since then wait.
+    void save(PositionWriter& position) const override {
+      std::map<std::int64_t, const Position*> waiting;
+      for (const auto& bucket : buckets_) {
+        for (const Waiting& each : bucket) waiting.emplace(each.number, &each.before);
+      }
+      position.put(read_);
+      position.put(static_cast<std::int64_t>(waiting.size()));
+      for (const auto& [number, before] : waiting) position.put(number);
+      position.put(waiting.empty() ? input_->position() : *waiting.begin()->second);
+    }
+    void restore(PositionReader& position) override {
+      const std::int64_t read = position.get();
+      std::vector<std::int64_t> waiting(position.get());
+      for (std::int64_t& number : waiting) number = position.get();
+      const Position before = position.get_position();
+      PositionReader reader(before);
+      input_->restore(reader);
+      read_ = waiting.empty() ? read : waiting[0];
+      for (const std::int64_t number : waiting) {
+        read_ += input_->skip(number - read_);
+        this->read();
+      }
+      read_ += input_->skip(read - read_);
+    }
+
+   private:
+    struct Waiting {
+      T element{};
+      Position before;  // the input's
+      std::int64_t number = 0;
+    };
+
+    /// Puts the next element into its bucket; nothing at the end.
+    std::optional<std::size_t> read() {
+      Waiting waiting{{}, input_->position(), read_};
+      if (!input_->next(waiting.element)) return std::nullopt;
+      ++read_;
+      const auto length = static_cast<std::int64_t>(length_(std::as_const(waiting.element)));
+      const auto& bounds = options_.boundaries;
+      const std::size_t bucket =
+          std::upper_bound(bounds.begin(), bounds.end(), length) - bounds.begin();
+      buckets_[bucket].push_back(std::move(waiting));
+      return bucket;
+    }
+    Batched<T> take(std::size_t bucket) {
+      PaddedBatchOptions padding{.padding_value = options_.padding_value, .padded_shapes = {}};
+      if (options_.pad_to_bucket_boundary && bucket < options_.boundaries.size()) {
+        padding.padded_shapes = {{options_.boundaries[bucket] - 1}};
+      }
+      std::vector<T> elements;
+      for (Waiting& each : buckets_[bucket]) elements.push_back(std::move(each.element));
+      buckets_[bucket].clear();
+      return detail::stack_padded(std::move(elements), padding);
+    }
+
+    const IteratorPtr<T> input_;
+    Length length_;
+    const BucketOptions options_;
+    std::vector<std::vector<Waiting>> buckets_;
+    std::int64_t read_ = 0;  // elements of the input
+  };
+
+  const Length length_;
+  const BucketOptions options_;
+};
+
+}  // namespace cohort::data

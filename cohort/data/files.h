@@ -1,0 +1,212 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/data/node.h"
+#include "cohort/io/csv.h"
+#include "cohort/io/fixed_length.h"
+#include "cohort/io/text.h"
+#include "cohort/io/tfrecord.h"
+
+/// Stages that read files: the input gives their names, one after the other.
+namespace cohort::data {
+
+using io::Compression;
+
+/// How one kind of file is read. `Element` is what a file consists of. Each reader gives the next
+/// element, and two numbers for its place in the file, which `seek` takes up again.
+struct TFRecordFormat {
+  using Element = std::string;
+  static constexpr const char* kName = "tf_records";
+  Compression compression = Compression::AUTO;
+
+  struct Reader {
+    Reader(const std::string& path, const TFRecordFormat& format)
+        : records(path, format.compression) {}
+    bool next(std::string& element);
+    /// Straight from the blocks that the file is read into.
+    std::int64_t next_batch(std::int64_t count, Strings& batch);
+    std::pair<std::int64_t, std::int64_t> place() const {
+      return {records.offset(), records.record()};
+    }
+    void seek(std::int64_t offset, std::int64_t record) { records.seek(offset, record); }
+    /// Behind a broken record nothing tells where the next one begins.
+    static constexpr bool kGoesOnAfterError = false;
+    io::TFRecordReader records;
+  };
+};
+
+struct TextLineFormat {
+  using Element = std::string;
+  static constexpr const char* kName = "text_lines";
+  Compression compression = Compression::AUTO;
+
+  struct Reader {
+    Reader(const std::string& path, const TextLineFormat& format)
+        : lines(path, format.compression) {}
+    bool next(std::string& element);
+    std::pair<std::int64_t, std::int64_t> place() const { return {lines.offset(), lines.line()}; }
+    void seek(std::int64_t offset, std::int64_t line) { lines.seek(offset, line); }
+    static constexpr bool kGoesOnAfterError = false;
+    io::LineReader lines;
+  };
+};
+
+struct FixedLengthFormat {
+  using Element = std::string;
+  static constexpr const char* kName = "fixed_length_records";
+  io::FixedLengthOptions options;
+
+  struct Reader {
+    Reader(const std::string& path, const FixedLengthFormat& format)
+        : records(path, format.options) {}
+    bool next(std::string& element);
+    std::pair<std::int64_t, std::int64_t> place() const { return {records.record(), 0}; }
+    void seek(std::int64_t record, std::int64_t) { records.seek(record); }
+    static constexpr bool kGoesOnAfterError = false;
+    io::FixedLengthReader records;
+  };
+};
+
+struct CsvFormat {
+  using Element = std::vector<std::string>;
+  static constexpr const char* kName = "csv";
+  io::CsvOptions options;
+  bool header = false;  ///< The first row of each file is names, and no element.
+
+  struct Reader {
+    Reader(const std::string& path, const CsvFormat& format);
+    bool next(std::vector<std::string>& element) { return rows.next(element); }
+    std::pair<std::int64_t, std::int64_t> place() const { return {rows.offset(), rows.line()}; }
+    void seek(std::int64_t offset, std::int64_t line) { rows.seek(offset, line); }
+    static constexpr bool kGoesOnAfterError = true;
+    io::CsvReader rows;
+  };
+};
+
+/// The elements of each file, file after file.
+template <class Format>
+class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
+ public:
+  using T = typename Format::Element;
+  using Reader = typename Format::Reader;
+
+  ReadFiles(TypedPtr<std::string> names, Format format)
+      : UnaryNode<T, std::string>(std::move(names)), format_(std::move(format)) {}
+
+  std::string name() const override { return Format::kName; }
+  Node::Role role() const override { return Node::Role::READER; }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<ReadFiles>(typed<std::string>(inputs[0]), format_);
+  }
+  std::int64_t cardinality() const override { return kUnknownCardinality; }
+  ElementSpec spec() const override {
+    if constexpr (std::is_same_v<T, std::string>) return spec_of(std::string());
+    return {};
+  }
+  IteratorPtr<T> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(this->input_->iterate(iteration), format_);
+  }
+
+ private:
+  class Running : public Iterator<T> {
+   public:
+    using Batch = typename Iterator<T>::Batch;
+
+    Running(IteratorPtr<std::string> names, Format format)
+        : names_(std::move(names)), format_(std::move(format)) {}
+
+    bool next(T& element) override {
+      while (open()) {
+        if (reading([&] { return reader_->next(element); })) return true;
+        reader_.reset();
+      }
+      return false;
+    }
+    std::int64_t next_batch(std::int64_t count, Batch& batch) override {
+      if constexpr (requires { reader_->next_batch(count, batch); }) {
+        return join_batches(count, batch);
+      } else {
+        return Iterator<T>::next_batch(count, batch);
+      }
+    }
+    void save(PositionWriter& position) const override {
+      position.put(std::int64_t{reader_.has_value()});
+      const auto [a, b] = reader_ ? reader_->place() : std::pair<std::int64_t, std::int64_t>();
+      position.put(a);
+      position.put(b);
+      position.put(reader_ ? before_ : names_->position());
+    }
+    void restore(PositionReader& position) override {
+      const bool is_open = position.get() != 0;
+      const std::int64_t a = position.get(), b = position.get();
+      const Position names = position.get_position();
+      PositionReader reader(names);
+      names_->restore(reader);
+      if (is_open && open()) reader_->seek(a, b);
+    }
+
+   private:
+    /// Makes sure that a file is open; false if there are no more.
+    bool open() {
+      if (reader_) return true;
+      std::string path;
+      before_ = names_->position();
+      if (!names_->next(path)) return false;
+      reader_.emplace(path, format_);
+      return true;
+    }
+    /// A file that can't be read on is left.
+    template <class Read>
+    auto reading(Read&& read) {
+      if constexpr (Reader::kGoesOnAfterError) {
+        return read();
+      } else {
+        try {
+          return read();
+        } catch (...) {
+          reader_.reset();
+          throw;
+        }
+      }
+    }
+    std::int64_t join_batches(std::int64_t count, Batch& batch) {
+      std::vector<Batch> parts;
+      std::int64_t rows = 0;
+      while (rows < count && open()) {
+        Batch part;
+        const std::int64_t some = reading([&] { return reader_->next_batch(count - rows, part); });
+        if (some == 0) {
+          reader_.reset();
+          continue;
+        }
+        rows += some;
+        parts.push_back(std::move(part));
+      }
+      if (parts.size() == 1) batch = std::move(parts[0]);
+      if (parts.size() > 1) batch = Batch::cat(std::span<const Batch>(parts));
+      return rows;
+    }
+
+    const IteratorPtr<std::string> names_;
+    const Format format_;
+    std::optional<Reader> reader_;
+    Position before_;  // the name of the open file
+  };
+
+  const Format format_;
+};
+
+struct ListFilesOptions {
+  /// Another order in each pass, by seed; false: sorted by name.
+  bool shuffle = false;
+  std::optional<std::uint64_t> seed;
+};
+
+/// The files that a pattern such as `data/train-*.tfrecord` means, sorted. Throws NotFound where
+/// there is none.
+std::vector<std::string> match_files(const std::vector<std::string>& patterns);
+
+}  // namespace cohort::data

@@ -1,0 +1,224 @@
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "cohort/data/iterator.h"
+
+namespace cohort::data {
+
+struct ReadAheadOptions {
+  int threads = 1;
+  /// How many elements may be ready or in the making, ahead of the consumer.
+  std::int64_t capacity = 2;
+  /// Lets the capacity grow while the consumer has to wait although the threads had room to work.
+  bool autotune = false;
+  /// False gives elements as they become ready.
+  bool ordered = true;
+};
+
+namespace detail {
+
+/// What threads that make elements need of LibTorch: one intra-op thread each, so that they do not
+/// fight with replicas for cores.
+void run_as_pipeline_thread(const std::function<void()>& work);
+
+}  // namespace detail
+
+/// Makes elements on threads of its own, ahead of the consumer: each thread takes an input, one at
+/// a time, and turns it into an element at the same time as the others. The one mechanism behind
+/// `prefetch`, parallel `map` and parallel `interleave`.
+///
+/// The order of elements, and what an error comes after, is that of the inputs. `position()` is
+/// that behind the element given last, whatever lies ready. The destructor stops the threads.
+template <class In, class Out>
+class ReadAhead {
+ public:
+  using Transform = std::function<Out(In&&, std::int64_t number)>;
+
+  ReadAhead(IteratorPtr<In> input, Transform transform, ReadAheadOptions options)
+      : transform_(std::move(transform)), input_(std::move(input)), options_(options) {}
+  ~ReadAhead() { stop(); }
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  bool next(Out& element) {
+    start();
+    std::unique_lock lock(mutex_);
+    if (!has_ready()) wait_for_element(lock);
+    const auto ready = find_ready();
+    if (ready == slots_.end()) return false;  // the end
+    Slot slot = std::move(**ready);
+    slots_.erase(ready);
+    delivered_ = std::move(slot.behind);
+    ++given_;
+    lock.unlock();
+    room_.notify_one();
+    if (slot.error) std::rethrow_exception(slot.error);
+    element = *std::move(slot.element);
+    return true;
+  }
+
+  void save(PositionWriter& position) const {
+    const std::lock_guard lock(mutex_);
+    if (unsaveable_) std::rethrow_exception(unsaveable_);
+    position.put(given_);
+    position.put(threads_.empty() ? input_->position() : delivered_);
+  }
+
+  void restore(PositionReader& position) {
+    taken_ = given_ = position.get();
+    delivered_ = position.get_position();
+    PositionReader reader(delivered_);
+    input_->restore(reader);
+  }
+
+  bool ordered() const { return options_.ordered; }
+
+ private:
+  struct Slot {
+    std::int64_t number;
+    Position behind;  // the input's, after it gave what this is made of
+    std::optional<Out> element;
+    std::exception_ptr error;
+    bool ready() const { return element || error; }
+  };
+  using Slots = std::deque<std::unique_ptr<Slot>>;
+
+  void start() {
+    if (!threads_.empty()) return;
+    delivered_ = position_of_input();
+    for (int i = 0; i < options_.threads; ++i) {
+      threads_.emplace_back([this] { detail::run_as_pipeline_thread([this] { work(); }); });
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  typename Slots::iterator find_ready() {
+    if (options_.ordered) {
+      return !slots_.empty() && slots_.front()->ready() ? slots_.begin() : slots_.end();
+    }
+    return std::find_if(slots_.begin(), slots_.end(),
+                        [](const auto& slot) { return slot->ready(); });
+  }
+  bool has_ready() { return find_ready() != slots_.end(); }
+
+  void wait_for_element(std::unique_lock<std::mutex>& lock) {
+    if (options_.autotune && was_full_ && options_.capacity < kMostAutotuned) {
+      options_.capacity *= 2;
+      was_full_ = false;
+      room_.notify_all();
+    }
+    made_.wait(lock, [this] { return has_ready() || (ended_ && slots_.empty()); });
+  }
+
+  void work() {
+    std::unique_lock taking(input_mutex_, std::defer_lock);
+    for (;;) {
+      taking.lock();
+      if (!wait_for_room()) return;
+      In input{};
+      Slot* slot = take(input);
+      taking.unlock();
+      if (!slot) continue;
+      make(*slot, std::move(input));
+    }
+  }
+
+  bool wait_for_room() {
+    std::unique_lock lock(mutex_);
+    const auto full = [this] {
+      return static_cast<std::int64_t>(slots_.size()) >= options_.capacity;
+    };
+    was_full_ = was_full_ || full();
+    room_.wait(lock, [&] { return stopping_ || ended_ || !full(); });
+    return !stopping_ && !ended_;
+  }
+
+  /// Takes the next input, in order; null if there was none that could be used.
+  Slot* take(In& input) {
+    auto slot = std::make_unique<Slot>();
+    bool ended = false;
+    try {
+      ended = !input_->next(input);
+    } catch (...) {
+      slot->error = std::current_exception();
+    }
+    if (!ended) slot->behind = position_of_input();
+    const bool failed = slot->error != nullptr;
+    const std::lock_guard lock(mutex_);
+    if (ended) {
+      ended_ = true;
+      made_.notify_all();
+      room_.notify_all();
+      return nullptr;
+    }
+    slot->number = taken_++;
+    slots_.push_back(std::move(slot));
+    if (failed) made_.notify_one();
+    return failed ? nullptr : slots_.back().get();
+  }
+
+  /// An input that can't tell is asked for no position until the user asks for one.
+  Position position_of_input() {
+    try {
+      return input_->position();
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      unsaveable_ = std::current_exception();
+      return {};
+    }
+  }
+
+  void make(Slot& slot, In&& input) {
+    std::optional<Out> element;
+    std::exception_ptr error;
+    try {
+      element.emplace(transform_(std::move(input), slot.number));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      slot.element = std::move(element);
+      slot.error = error;
+    }
+    made_.notify_one();
+  }
+
+  static constexpr std::int64_t kMostAutotuned = 64;
+
+  const Transform transform_;
+
+  std::mutex input_mutex_;  // one thread takes an input at a time
+  const IteratorPtr<In> input_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable made_, room_;
+  ReadAheadOptions options_;
+  Slots slots_;  // in the order of their inputs
+  Position delivered_;
+  std::int64_t taken_ = 0, given_ = 0;
+  std::exception_ptr unsaveable_;
+  bool was_full_ = false, ended_ = false, stopping_ = false;
+
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <optional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/random.h"
+#include "cohort/data/node.h"
+
+namespace cohort::data {
+
+struct ShuffleOptions {
+  /// Without one, a seed follows from `cohort::seed()` and the stage's place in the pipeline.
+  std::optional<std::uint64_t> seed;
+  /// Another order in each pass; false repeats the first one.
+  bool reshuffle_each_iteration = true;
+};
+
+/// 0 … size-1 in an order that is a function of the seed.
+std::vector<std::int64_t> permutation(std::int64_t size, std::uint64_t seed);
+
+/// Gives the elements of each block of `buffer` elements in random order. While a block is given,
+/// the next one is read, an element for an element, so that never more than `buffer` are held.
+///
+/// The order is a function of (seed, pass, block), not of the elements and their timing; and to go
+/// back to a position, at most the block that it lies in is read again.
+template <class T>
+class Shuffle : public KeepingNode<Shuffle, T> {
+ public:
+  Shuffle(TypedPtr<T> input, std::int64_t buffer, ShuffleOptions options)
+      : Shuffle(std::move(input), buffer, options, 0) {
+    place_ = this->depth();
+  }
+  /// `place` tells the stage apart from others with the same seed.
+  Shuffle(TypedPtr<T> input, std::int64_t buffer, ShuffleOptions options, std::uint64_t place)
+      : KeepingNode<Shuffle, T>(std::move(input)),
+        buffer_(buffer),
+        options_(options),
+        place_(place) {}
+
+  std::string name() const override { return cat("shuffle(", buffer_, ')'); }
+  auto arguments() const { return std::tuple(buffer_, options_, place_); }
+  IteratorPtr<T> run(const Iteration& iteration) const {
+    const std::uint64_t pass = options_.reshuffle_each_iteration ? iteration.epoch : 0;
+    const std::uint64_t seed =
+        options_.seed ? mix(*options_.seed, pass) : mix(iteration.seed, place_, pass);
+    return std::make_unique<Running>(this->input_->iterate(iteration), buffer_, seed);
+  }
+
+ private:
+  class Running : public Iterator<T> {
+   public:
+    Running(IteratorPtr<T> input, std::int64_t buffer, std::uint64_t seed)
+        : input_(std::move(input)), buffer_(buffer), seed_(seed) {}
+
+    bool next(T& element) override {
+      if (given_ == order_.size() && !next_block()) return false;
+      // One in, one out; more only after going back to a position.
+      while (coming_.size() <= given_ && read_into(coming_)) {
+      }
+      element = std::move(block_[order_[given_++]]);
+      return true;
+    }
+    void save(PositionWriter& position) const override {
+      position.put(number_);
+      position.put(static_cast<std::uint64_t>(given_));
+      position.put(begun_ ? start_of_block_ : input_->position());
+    }
+    void restore(PositionReader& position) override {
+      number_ = position.get_unsigned();
+      const std::uint64_t given = position.get_unsigned();
+      const Position start = position.get_position();
+      PositionReader reader(start);
+      input_->restore(reader);
+      if (given > 0 && next_block()) given_ = std::min<std::size_t>(given, order_.size());
+    }
+
+   private:
+    bool next_block() {
+      if (begun_) {
+        start_of_block_ = std::move(start_of_coming_);
+        ++number_;
+      } else {
+        start_of_block_ = input_->position();
+      }
+      while (read_into(coming_)) {  // the first block, or one after going back to a position
+      }
+      begun_ = true;
+      block_ = std::exchange(coming_, {});
+      coming_.reserve(block_.size());
+      start_of_coming_ = input_->position();
+      order_ = permutation(static_cast<std::int64_t>(block_.size()), mix(seed_, number_));
+      given_ = 0;
+      return !block_.empty();
+    }
+    bool read_into(std::vector<T>& block) {
+      if (ended_ || static_cast<std::int64_t>(block.size()) >= buffer_) return false;
+      T element{};
+      ended_ = !input_->next(element);
+      if (!ended_) block.push_back(std::move(element));
+      return !ended_;
+    }
+
+    const IteratorPtr<T> input_;
+    const std::int64_t buffer_;
+    const std::uint64_t seed_;
+    std::vector<T> block_, coming_;
+    std::vector<std::int64_t> order_;  // of the block's elements
+    std::size_t given_ = 0;            // of them
+    std::uint64_t number_ = 0;         // of the block
+    Position start_of_block_, start_of_coming_;
+    bool begun_ = false;
+    bool ended_ = false;
+  };
+
+  const std::int64_t buffer_;
+  const ShuffleOptions options_;
+  std::uint64_t place_;
+};
+
+}  // namespace cohort::data

@@ -1,0 +1,175 @@
+// A pass can be stopped behind any element and go on elsewhere, with any stage in the pipeline.
+
+#include "tests/data/elements.h"
+
+namespace cohort::data {
+namespace {
+
+/// Stops behind every element, and compares what comes then with what came without a stop.
+template <class T>
+void expect_resumes(const Dataset<T>& dataset, const char* name) {
+  SCOPED_TRACE(name);
+  auto whole = dataset.iterator();
+  const Position start = whole.position();
+  const Texts all = rest_of(whole);
+  ASSERT_GT(all.size(), 2u);
+  for (std::size_t stop = 0; stop <= all.size(); ++stop) {
+    auto first = dataset.iterator();
+    first.restore(start);
+    for (std::size_t i = 0; i < stop; ++i) first.next();
+    const std::string saved = first.position().bytes();
+    EXPECT_LT(saved.size(), 4096u);
+    auto second = dataset.iterator();
+    second.restore(Position::from_bytes(saved));
+    EXPECT_EQ(rest_of(second), Texts(all.begin() + stop, all.end())) << "stopped at " << stop;
+  }
+}
+
+auto twelve() {
+  return range(12).filter([](std::int64_t) { return true; });  // a stream, not rows by number
+}
+auto generated() {
+  return from_generator(
+      [] { return [i = 0]() mutable { return i < 9 ? std::optional(i++) : std::nullopt; }; });
+}
+const auto doubled = [](std::int64_t x) { return 2 * x; };
+const auto noisy = [](std::int64_t x, at::Generator generator) {
+  return static_cast<double>(x) + at::rand({}, generator).item<double>();
+};
+const auto up_to = [](std::int64_t n) { return range(n).shuffle(3); };
+
+#define EXPECT_RESUMES(dataset) expect_resumes(dataset, #dataset)
+
+TEST(APosition, OfASource) {
+  EXPECT_RESUMES(range(7));
+  EXPECT_RESUMES(from_tensor_slices(torch::arange(5)));
+  EXPECT_RESUMES(generated());
+  EXPECT_RESUMES(from_tensor_slices(Texts{"a", "b", "c"}));
+}
+
+TEST(APosition, OfAStageThatSlices) {
+  EXPECT_RESUMES(range(9).take(5));
+  EXPECT_RESUMES(twelve().take(5));
+  EXPECT_RESUMES(range(9).skip(3));
+  EXPECT_RESUMES(twelve().skip(3));
+  EXPECT_RESUMES(range(9).shard(3, 1));
+  EXPECT_RESUMES(twelve().shard(3, 1));
+  EXPECT_RESUMES(twelve().assert_cardinality(12));
+}
+
+TEST(APosition, OfAShuffle) {
+  EXPECT_RESUMES(range(12).shuffle(5));
+  EXPECT_RESUMES(twelve().shuffle(5));
+  EXPECT_RESUMES(twelve().shuffle(100));
+  EXPECT_RESUMES(twelve().shuffle(4).shuffle(3));
+  EXPECT_RESUMES(generated().shuffle(4, {.seed = 1, .reshuffle_each_iteration = false}));
+}
+
+TEST(APosition, OfARepeat) {
+  EXPECT_RESUMES(range(3).repeat(3));
+  EXPECT_RESUMES(twelve().shuffle(5).repeat(2));
+  EXPECT_RESUMES(range(5).shuffle(5).repeat().take(17));
+  EXPECT_RESUMES(range(5).repeat(2).shuffle(4));
+}
+
+TEST(APosition, OfAMap) {
+  EXPECT_RESUMES(twelve().map(doubled));
+  EXPECT_RESUMES(twelve().map(doubled, {.parallel = 3}));
+  EXPECT_RESUMES(twelve().map(noisy));
+  EXPECT_RESUMES(twelve().map(noisy, {.parallel = 3}));
+  EXPECT_RESUMES(twelve().shuffle(5).map(doubled, {.parallel = 2}).shuffle(3));
+}
+
+TEST(APosition, OfAnUnorderedMapIsAnError) {
+  auto iterator = range(9).map(doubled, {.parallel = 2, .ordered = false}).prefetch(2).iterator();
+  iterator.next();
+  EXPECT_FAILS(iterator.position(), ValueError, "{.ordered = true}");
+}
+
+TEST(APosition, OfAFlatMapAndAnInterleave) {
+  EXPECT_RESUMES(range(1, 5).flat_map(up_to));
+  EXPECT_RESUMES(range(1, 6).interleave(up_to, {.cycle_length = 2, .block_length = 2}));
+  EXPECT_RESUMES(
+      range(1, 6).interleave(up_to, {.cycle_length = 3, .block_length = 1, .parallel = true}));
+}
+
+TEST(APosition, OfABatch) {
+  EXPECT_RESUMES(range(9).batch(2));
+  EXPECT_RESUMES(twelve().batch(5));
+  EXPECT_RESUMES(range(9).shuffle(9).batch(2).prefetch(2));
+  EXPECT_RESUMES(twelve().batch(2).unbatch());
+  EXPECT_RESUMES(twelve().batch(5).shuffle(2).unbatch());
+  EXPECT_RESUMES(range(1, 8).map([](std::int64_t n) { return torch::ones({n}); }).padded_batch(2));
+  EXPECT_RESUMES(range(1, 12)
+                     .map([](std::int64_t n) { return torch::ones({n * 5 % 11 + 1}); })
+                     .bucket_by_sequence_length([](const at::Tensor& t) { return t.size(0); },
+                                                {.boundaries = {4, 8}, .batch_sizes = {2, 3, 2}}));
+}
+
+TEST(APosition, OfStagesWithSeveralInputs) {
+  EXPECT_RESUMES(range(3).concatenate(range(5, 8)).concatenate(range(2)));
+  EXPECT_RESUMES(zip(twelve(), range(12).shuffle(12)));
+  EXPECT_RESUMES(sample_from_datasets<std::int64_t>({range(5), range(10, 20)}, {.seed = 1}));
+}
+
+TEST(APosition, OfStagesThatCount) {
+  EXPECT_RESUMES(twelve().enumerate());
+  EXPECT_RESUMES(twelve().window({.size = 3, .shift = 1}));
+  EXPECT_RESUMES(twelve().window({.size = 2, .shift = 3, .stride = 2}));
+  EXPECT_RESUMES(twelve().scan(std::int64_t{0}, [](std::int64_t sum, std::int64_t x) {
+    return std::pair(sum + x, sum + x);
+  }));
+}
+
+TEST(APosition, OfACache) {
+  EXPECT_RESUMES(twelve().cache());
+  EXPECT_RESUMES(twelve().shuffle(5).cache().repeat(2));
+}
+
+TEST(APosition, OfAPrefetch) {
+  EXPECT_RESUMES(twelve().prefetch(3));
+  EXPECT_RESUMES(twelve().shuffle(4).prefetch().map(doubled).prefetch(1));
+}
+
+TEST(APosition, BehindErrors) {
+  EXPECT_RESUMES(twelve()
+                     .map(
+                         [](std::int64_t x) {
+                           if (x % 5 == 2) throw ValueError("my map", "no");
+                           return x;
+                         },
+                         {.parallel = 2})
+                     .ignore_errors());
+}
+
+TEST(APosition, OfAnotherPipelineIsRefused) {
+  auto batches = range(9).batch(2).iterator();
+  auto shuffled = twelve().shuffle(5).iterator();
+  EXPECT_FAILS(shuffled.restore(batches.position()), InvalidArgument, "other stages");
+  EXPECT_FAILS(batches.restore(shuffled.position()), InvalidArgument, "other stages");
+}
+
+TEST(APosition, InBytesIsCheckedWhenRead) {
+  EXPECT_FAILS(Position::from_bytes("nonsense"), InvalidArgument, "not the bytes of a position");
+  const Position numbers({0, -1, 1, INT64_MAX, INT64_MIN, 300});
+  EXPECT_EQ(Position::from_bytes(numbers.bytes()), numbers);
+  const std::string bytes = numbers.bytes();
+  EXPECT_FAILS(Position::from_bytes(bytes.substr(0, bytes.size() - 1)), InvalidArgument, "byte");
+}
+
+TEST(APassAfterARestoredOne, HasTheNextNumber) {
+  const auto dataset = range(30).shuffle(30, {.seed = 1});
+  elements_of(dataset);
+  auto second = dataset.iterator();
+  const Position here = second.position();
+  const Texts third = elements_of(dataset);
+
+  const auto again = range(30).shuffle(30, {.seed = 1});
+  auto resumed = again.iterator();
+  resumed.restore(here);
+  EXPECT_EQ(rest_of(resumed), rest_of(second));
+  EXPECT_EQ(elements_of(again), third);
+}
+
+}  // namespace
+}  // namespace cohort::data
