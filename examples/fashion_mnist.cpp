@@ -12,6 +12,7 @@
 
 #include "progress_bar.h"
 
+namespace data = cohort::data;
 namespace nn = torch::nn;
 using cohort::ReduceOp;
 using torch::Tensor;
@@ -32,26 +33,6 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-struct Batch {
-  Tensor images, labels;
-};
-
-Batch load(const std::string& set) {
-  const std::string folder = "/usr/share/datasets/fashion-mnist/";
-  const Tensor images = cohort::io::read_idx(folder + set + "-images-idx3-ubyte.gz");
-  const Tensor labels = cohort::io::read_idx(folder + set + "-labels-idx1-ubyte.gz");
-  return {images.unsqueeze(1).to(torch::kFloat).div(255), labels.to(torch::kLong)};
-}
-
-/// The rows of a global batch that are a replica's: an even cut, in replica order.
-cohort::PerReplica<Batch> cut(const cohort::Strategy& strategy, const Batch& all) {
-  const auto images = all.images.tensor_split(strategy.num_replicas_in_sync());
-  const auto labels = all.labels.tensor_split(strategy.num_replicas_in_sync());
-  return strategy.distribute_values_from_function([&](const cohort::ValueContext& value) {
-    return Batch{images[value.replica_id_in_sync_group], labels[value.replica_id_in_sync_group]};
-  });
-}
-
 int main(int argc, char** argv) {
   const int epochs = argc == 3 && !std::strcmp(argv[1], "--epochs") ? std::atoi(argv[2]) : 5;
   constexpr std::int64_t kGlobalBatch = 256;
@@ -66,42 +47,41 @@ int main(int argc, char** argv) {
   cohort::metrics::Mean train_loss("loss");
   cohort::metrics::SparseCategoricalAccuracy accuracy("accuracy");
 
-  auto train_step = [&](const Batch& batch) {
+  auto train_step = [&](const data::Example& batch) {
     optimizer.zero_grad();
     const Tensor losses = nn::functional::cross_entropy(
-        model(batch.images), batch.labels,
+        model(batch.image), batch.label,
         nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
     cohort::average_loss(losses, kGlobalBatch).backward();
     optimizer.step();  // with gradients that are summed over all replicas
     train_loss.update(losses);
   };
-  auto test_step = [&](const Batch& batch) {
+  auto test_step = [&](const data::Example& batch) {
     torch::NoGradGuard no_grad;
-    accuracy.update(batch.labels, model(batch.images));
+    accuracy.update(batch.label, model(batch.image));
   };
 
-  const Batch train = load("train"), test = load("t10k");
-  const std::int64_t examples = train.images.size(0);
+  const auto examples = data::fashion_mnist("train");
+  const std::int64_t count = examples.cardinality();
+  const auto train = strategy.distribute_dataset(examples.shuffle(count).batch(kGlobalBatch));
+  const auto test = strategy.distribute_dataset(data::fashion_mnist("test").batch(1000));
+  std::cout << train.explain();
+
   for (int epoch = 1; epoch <= epochs; ++epoch) {
-    ProgressBar bar("epoch " + std::to_string(epoch) + "/" + std::to_string(epochs), examples);
+    ProgressBar bar("epoch " + std::to_string(epoch) + "/" + std::to_string(epochs), count);
     model.train();
     train_loss.reset();
-    const Tensor order = torch::randperm(examples);
-    for (std::int64_t done = 0; done < examples; done += kGlobalBatch) {
-      const Tensor rows = order.slice(0, done, std::min(done + kGlobalBatch, examples));
-      strategy.run(train_step, cut(strategy, {train.images.index_select(0, rows),
-                                              train.labels.index_select(0, rows)}));
+    std::int64_t done = 0;
+    for (const auto& batch : train) {
+      strategy.run(train_step, batch);
       std::ostringstream text;
       text << "loss " << std::fixed << std::setprecision(4) << train_loss.result().item<float>();
-      bar.show(done + rows.size(0), text.str());
+      bar.show(std::min(done += kGlobalBatch, count), text.str());
     }
   }
 
   model.eval();
-  for (std::int64_t row = 0; row < test.images.size(0); row += 1000) {
-    strategy.run(test_step, cut(strategy, {test.images.slice(0, row, row + 1000),
-                                           test.labels.slice(0, row, row + 1000)}));
-  }
+  for (const auto& batch : test) strategy.run(test_step, batch);
   std::cout << "fingerprint: " << cohort::fingerprint(model) << '\n';
   std::cout << "test accuracy: " << std::setprecision(4) << accuracy.result().item<float>() << '\n';
 }

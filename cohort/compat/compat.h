@@ -5,5 +5,6 @@
 #include "cohort/compat/communication.h"
 #include "cohort/compat/config_proto.h"
 #include "cohort/compat/context.h"
+#include "cohort/compat/input.h"
 #include "cohort/compat/strategy.h"
 #include "cohort/compat/strategy_extended.h"

@@ -8,7 +8,14 @@
 
 namespace cohort {
 
+namespace data {
+template <class T>
+class Dataset;
+}
 class ClusterResolver;
+template <class T>
+class DistributedDataset;
+struct InputOptions;
 
 /// What a replica is told when a value is made for it.
 struct ValueContext {
@@ -69,6 +76,27 @@ class Strategy {
   /// One value for each replica, from fn(const ValueContext&).
   template <class F>
   auto distribute_values_from_function(F&& fn) const;
+
+  // Input. Defined in `input/`.
+
+  /// The dataset as the replicas get it: each of its batches is cut into a piece for each replica,
+  /// in replica order. With several workers, the policy in the options says who reads what.
+  template <class T>
+  DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset) const;
+  template <class T>
+  DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset,
+                                           const InputOptions& options) const;
+
+  /// The dataset that fn(const InputContext&) makes for this worker: its elements, which are not
+  /// cut, go to the replicas in turn.
+  template <class F>
+  auto distribute_datasets_from_function(F&& fn) const;
+  template <class F>
+  auto distribute_datasets_from_function(F&& fn, const InputOptions& options) const;
+
+  /// A dataset of the rows of arrays: of a file that NumPy wrote, of tensors, of numbers.
+  template <class Nest>
+  auto make_numpy_dataset(const Nest& arrays) const;
 
   /// True for handles of the same strategy.
   friend bool operator==(const Strategy& a, const Strategy& b) {

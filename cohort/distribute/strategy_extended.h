@@ -24,6 +24,7 @@
 namespace cohort {
 
 class ClusterResolver;
+class InputWorkers;
 class Variable;
 class VariableColocation;
 struct VariableOptions;
@@ -75,6 +76,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// The devices that hold variables.
   virtual std::vector<Device> parameter_devices() const;
   virtual std::shared_ptr<ClusterResolver> cluster_resolver() const { return nullptr; }
+  /// The workers that share out input; null for one alone.
+  virtual std::shared_ptr<InputWorkers> input_workers() const { return nullptr; }
   virtual bool between_graph() const { return false; }
   virtual bool should_init() const { return true; }
   virtual bool should_checkpoint() const { return true; }

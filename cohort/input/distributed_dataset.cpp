@@ -1,0 +1,25 @@
+#include "cohort/input/distributed_dataset.h"
+
+#include "cohort/base/error.h"
+
+namespace cohort::detail {
+
+void require_outside_of_replicas(const char* where) {
+  if (!replica_context_or_null() || !has_strategy()) return;
+  throw ValueError(where,
+                   "should be called from outside of replica_fn: take the element first, and give "
+                   "it to strategy.run(fn, element)");
+}
+
+void throw_end_of_data() {
+  throw OutOfRange("iterator.get_next",
+                   "end of the dataset; get_next_as_optional() gives nothing there, and a "
+                   "range-based loop ends");
+}
+
+void move_to(at::Tensor& tensor, const Device& device) {
+  const at::Device target = device.torch_device();
+  if (tensor.defined() && tensor.device() != target) tensor = tensor.to(target, true);
+}
+
+}  // namespace cohort::detail

@@ -1,0 +1,236 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+
+#include "cohort/data/map.h"
+#include "cohort/distribute/context.h"
+#include "cohort/input/input_plan.h"
+#include "cohort/values/per_replica.h"
+
+namespace cohort {
+
+namespace detail {
+void require_outside_of_replicas(const char* where);
+[[noreturn]] void throw_end_of_data();
+void move_to(at::Tensor& tensor, const Device& device);
+}  // namespace detail
+
+/// One pass over a distributed dataset: gives what the replicas of this worker get, step by step.
+/// Used by one thread at a time, outside of replicas.
+template <class T>
+class DistributedIterator {
+ public:
+  /// `passes` counts those over the dataset.
+  DistributedIterator(std::shared_ptr<const InputPlan> plan, InputReplicas replicas,
+                      InputOptions options, std::shared_ptr<std::atomic<std::uint64_t>> passes)
+      : plan_(std::move(plan)),
+        replicas_(std::move(replicas)),
+        options_(std::move(options)),
+        devices_(std::make_shared<const std::vector<Device>>(replicas_.devices)),
+        passes_(std::move(passes)),
+        iteration_{.seed = replicas_.workers->seed(),
+                   .epoch = passes_->fetch_add(1),
+                   .in_order = plan_->in_order},
+        steps_(start()) {}
+
+  /// The next step's element of each replica. Replicas that there is no data for get one without
+  /// rows; the pass ends when there is data for none, on any worker. Throws OutOfRange then.
+  PerReplica<T> get_next() {
+    if (auto value = get_next_as_optional()) return *std::move(value);
+    detail::throw_end_of_data();
+  }
+
+  /// The same; nothing at the end.
+  std::optional<PerReplica<T>> get_next_as_optional() {
+    detail::require_outside_of_replicas("iterator.get_next");
+    Step<T> step;
+    step.values.assign(replicas_.local(), std::nullopt);
+    const auto begin = std::chrono::steady_clock::now();
+    const bool more = steps_->next(step);
+    waited_ += std::chrono::steady_clock::now() - begin;
+    if (!more) step.values.assign(replicas_.local(), std::nullopt);
+    const InputStep all = replicas_.workers->agree(report(step));
+    ++given_;
+    if (!all.has_data) return std::nullopt;
+    return complete(std::move(step), all);
+  }
+
+  /// How long steps have waited for data that was not ready.
+  std::chrono::duration<double> waited() const { return waited_; }
+
+  /// Where the pass stands, behind the last step that it gave; see data::DatasetIterator.
+  data::Position position() const {
+    data::PositionWriter writer;
+    writer.put(iteration_.seed);
+    writer.put(iteration_.epoch);
+    writer.put(given_);
+    steps_->save(writer);
+    return writer.take();
+  }
+  void restore(const data::Position& position) {
+    data::PositionReader reader(position);
+    iteration_.seed = reader.get_unsigned();
+    iteration_.epoch = reader.get_unsigned();
+    given_ = reader.get();
+    *passes_ = iteration_.epoch + 1;
+    steps_ = start();
+    steps_->restore(reader);
+    reader.expect_end();
+  }
+
+ private:
+  /// Workers that must make the same batches compare where they are every so many steps.
+  static constexpr std::int64_t kCompareEvery = 50;
+
+  StepsPtr<T> start() const {
+    StepsPtr<T> steps = make_steps();
+    if (options_.per_replica_buffer_size == 0) return steps;
+    return std::make_unique<typename data::Prefetch<Step<T>>::Running>(
+        std::move(steps), options_.per_replica_buffer_size);
+  }
+  StepsPtr<T> make_steps() const {
+    std::vector<data::IteratorPtr<T>> running;
+    for (const data::NodePtr& pipeline : plan_->pipelines) {
+      running.push_back(data::typed<T>(pipeline)->iterate(iteration_));
+    }
+    switch (plan_->how) {
+      case InputPlan::How::CUT:
+        return std::make_unique<CutSteps<T>>(std::move(running[0]), plan_->cut, plan_->choice);
+      case InputPlan::How::DEAL:
+        return std::make_unique<DealtSteps<T>>(std::move(running[0]), replicas_.local());
+      default:
+        return std::make_unique<OwnSteps<T>>(std::move(running));
+    }
+  }
+
+  InputStep report(const Step<T>& step) {
+    InputStep mine;
+    for (const auto& value : step.values) {
+      if (!value) continue;
+      mine.has_data = true;
+      last_ = *value;
+    }
+    if (replicas_.workers->count() == 1) return mine;
+    if (mine.has_data) mine.spec = data::spec_of(*last_).leaves();
+    if (plan_->in_order && mine.has_data && given_ % kCompareEvery == 0) {
+      const data::Position here = position();
+      for (const std::int64_t number : here.numbers()) {
+        mine.digest = mix(mine.digest, static_cast<std::uint64_t>(number));
+      }
+    }
+    return mine;
+  }
+
+  PerReplica<T> complete(Step<T> step, const InputStep& all) {
+    std::vector<T> values;
+    values.reserve(step.values.size());
+    for (std::size_t r = 0; r < step.values.size(); ++r) {
+      T element = step.values[r] ? *std::move(step.values[r]) : without_data(all);
+      if (options_.fetch_to_device) fetch(element, replicas_.devices[r]);
+      values.push_back(std::move(element));
+    }
+    return PerReplica<T>(std::move(values), devices_);
+  }
+
+  T without_data(const InputStep& all) const {
+    if (last_) return without_rows(*last_);
+    return empty_from<T>(all.spec.value_or(std::vector<data::LeafSpec>()));
+  }
+
+  static void fetch(T& element, const Device& device) {
+    nest::visit(
+        [&]<class Leaf>(Leaf& leaf) {
+          if constexpr (std::is_same_v<Leaf, at::Tensor>) detail::move_to(leaf, device);
+        },
+        element);
+  }
+
+  std::shared_ptr<const InputPlan> plan_;
+  InputReplicas replicas_;
+  InputOptions options_;
+  DeviceList devices_;
+  std::shared_ptr<std::atomic<std::uint64_t>> passes_;
+  data::Iteration iteration_;
+  StepsPtr<T> steps_;
+  std::optional<T> last_;  // the last element seen
+  std::int64_t given_ = 0;
+  std::chrono::duration<double> waited_{0};
+};
+
+/// A dataset as the replicas of a strategy get it. A small value; copies are the same.
+///
+///     auto distributed = strategy.distribute_dataset(dataset.batch(256));
+///     for (const auto& batch : distributed) strategy.run(step, batch);
+///
+/// Each loop is a new pass. Elements are `PerReplica<T>`: `run` gives each replica its own.
+template <class T>
+class DistributedDataset {
+ public:
+  using value_type = PerReplica<T>;
+
+  DistributedDataset(data::NodePtr dataset, InputPlan plan, InputReplicas replicas,
+                     InputOptions options)
+      : dataset_(std::move(dataset)),
+        plan_(std::make_shared<const InputPlan>(std::move(plan))),
+        replicas_(std::move(replicas)),
+        options_(std::move(options)) {}
+
+  /// A new pass.
+  DistributedIterator<T> iterator() const {
+    detail::require_outside_of_replicas("distributed_dataset.iterator");
+    return DistributedIterator<T>(plan_, replicas_, options_, passes_);
+  }
+
+  class Range;
+  Range begin() const { return Range(iterator()); }
+  std::default_sentinel_t end() const { return {}; }
+
+  /// The number of steps; data::kInfinite, or data::kUnknownCardinality.
+  std::int64_t cardinality() const { return count_steps(*plan_, replicas_); }
+  /// What a replica's elements look like.
+  data::ElementSpec element_spec() const { return replica_spec(*plan_, replicas_); }
+  /// What will happen, in a few lines: which policy and why, who reads what, what each replica
+  /// gets, and whether that depends on the number of workers.
+  std::string explain() const { return explain_plan(dataset_, *plan_, replicas_, options_); }
+
+ private:
+  data::NodePtr dataset_;  // as the user made it
+  std::shared_ptr<const InputPlan> plan_;
+  InputReplicas replicas_;
+  InputOptions options_;
+  std::shared_ptr<std::atomic<std::uint64_t>> passes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
+};
+
+template <class T>
+class DistributedDataset<T>::Range {
+ public:
+  using value_type = PerReplica<T>;
+  using difference_type = std::ptrdiff_t;
+
+  explicit Range(DistributedIterator<T> pass) : pass_(std::move(pass)) { ++*this; }
+  const PerReplica<T>& operator*() const { return *element_; }
+  Range& operator++() {
+    element_ = pass_.get_next_as_optional();
+    return *this;
+  }
+  bool operator==(std::default_sentinel_t) const { return !element_; }
+
+ private:
+  DistributedIterator<T> pass_;
+  std::optional<PerReplica<T>> element_;
+};
+
+/// `strategy.distribute_dataset`, for any replicas.
+template <class T>
+DistributedDataset<T> distribute_dataset(const data::Dataset<T>& dataset,
+                                         const InputReplicas& replicas,
+                                         const InputOptions& options) {
+  const auto policy = options.auto_shard.value_or(dataset.options().auto_shard);
+  return DistributedDataset<T>(
+      dataset.node(), plan_dataset(dataset.node(), policy, replicas, options), replicas, options);
+}
+
+}  // namespace cohort

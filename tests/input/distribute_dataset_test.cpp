@@ -1,0 +1,332 @@
+// How batches are cut for replicas, on one worker and on several. Rules 11.10 to 11.37.
+
+#include <filesystem>
+
+#include "cohort/io/tfrecord.h"
+#include "tests/input/simulated_workers.h"
+
+namespace cohort {
+namespace {
+
+using data::AutoShardPolicy;
+using data::range;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(ABatch, IsCutEvenlyInReplicaOrder) {
+  EXPECT_THAT(steps_of(range(8).batch(8), 2), ElementsAre("0 1 2 3|4 5 6 7"));
+  EXPECT_THAT(steps_of(range(7).batch(7), 4), ElementsAre("0 1|2 3|4 5|6"));
+  EXPECT_THAT(steps_of(range(4).batch(4), 3), ElementsAre("0 1|2|3"));
+}
+
+TEST(AShortBatch, IsCutAtTheSamePointsAndLeavesTrailingReplicasWithout) {
+  EXPECT_THAT(steps_of(range(14).batch(8), 2), ElementsAre("0 1 2 3|4 5 6 7", "8 9 10 11|12 13"));
+  EXPECT_THAT(steps_of(range(13).batch(8), 2), ElementsAre("0 1 2 3|4 5 6 7", "8 9 10 11|12"));
+  EXPECT_THAT(steps_of(range(11).batch(8), 2), ElementsAre("0 1 2 3|4 5 6 7", "8 9 10|"));
+  EXPECT_THAT(steps_of(range(7).batch(4), 3), ElementsAre("0 1|2|3", "4 5|6|"));
+}
+
+TEST(ACut, NeverSpansTwoBatches) {
+  EXPECT_THAT(steps_of(range(6).batch(4).repeat(2), 2, policy(AutoShardPolicy::OFF)),
+              ElementsAre("0 1|2 3", "4 5|", "0 1|2 3", "4 5|"));
+}
+
+TEST(TheSizeOfABatch, IsFoundBehindStagesThatKeepIt) {
+  const auto same = [](const at::Tensor& x) { return x; };
+  const Steps expected = steps_of(range(6).batch(4), 2);
+  EXPECT_THAT(expected, ElementsAre("0 1|2 3", "4 5|"));
+  EXPECT_EQ(steps_of(range(6).batch(4).map(same), 2), expected);
+  EXPECT_EQ(steps_of(range(6).batch(4).prefetch(1).take(9), 2), expected);
+  EXPECT_EQ(steps_of(range(6).batch(4).filter([](const at::Tensor&) { return true; }).cache(), 2),
+            expected);
+}
+
+TEST(TheSizeOfABatch, UnknownOrDifferentMeansEachIsCutByItsOwn) {
+  EXPECT_THAT(steps_of(range(4).batch(4).concatenate(range(2).batch(2)), 2),
+              ElementsAre("0 1|2 3", "0|1"));
+  const auto made = range(1).flat_map([](std::int64_t) { return range(6).batch(4); });
+  EXPECT_THAT(steps_of(made, 2), ElementsAre("0 1|2 3", "4|5"));
+}
+
+TEST(LeavesOfDifferentLength, AreCutEachByItsOwn) {
+  const auto pairs = range(4).batch(4).map([](const at::Tensor& x) {
+    return std::pair(x, torch::cat({x, x}));
+  });
+  EXPECT_THAT(steps_of(pairs, 2), ElementsAre("0 1;0 1 2 3|2 3;0 1 2 3"));
+}
+
+TEST(AnUnbatchedDataset, IsAnErrorThatSaysSo) {
+  EXPECT_FAILS(steps_of(range(4), 2), ValueError, ".batch(global_batch_size)");
+  EXPECT_FAILS(steps_of(data::from_tensor_slices(torch::arange(4)), 2), ValueError, "batch");
+}
+
+TEST(OneReplica, GetsElementsAsTheyAre) {
+  EXPECT_THAT(steps_of(range(3), 1), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(steps_of(range(3).batch(2), 1), ElementsAre("0 1", "2"));
+}
+
+TEST(Strings, AreCutToo) {
+  const auto words = data::from_tensor_slices(std::vector<std::string>{"a", "b", "c"}).batch(3);
+  EXPECT_THAT(steps_of(words, 2), ElementsAre("a b |c "));
+}
+
+TEST(SparseBatches, AreCutToo) {
+  const auto sparse = range(3).batch(3).map([](const at::Tensor& x) { return x.to_sparse(); });
+  const auto distributed = distribute_dataset(sparse, replicas_of(4), {});
+  auto iterator = distributed.iterator();
+  const auto step = iterator.get_next();
+  EXPECT_EQ(step.values()[1].to_dense().item<int>(), 1);
+  EXPECT_EQ(step.values()[3].size(0), 0);
+}
+
+TEST(SeveralWorkers, TakeTheirReplicasPiecesUnderData) {
+  EXPECT_THAT(
+      steps_of_workers(range(9).batch(2), 2, 1),
+      ElementsAre(ElementsAre("0", "2", "4", "6", "8"), ElementsAre("1", "3", "5", "7", "")));
+  EXPECT_THAT(steps_of_workers(range(15).batch(4), 2, 2),
+              ElementsAre(ElementsAre("0|1", "4|5", "8|9", "12|13"),
+                          ElementsAre("2|3", "6|7", "10|11", "14|")));
+  EXPECT_THAT(steps_of_workers(range(8).batch(3), 2, 1),
+              ElementsAre(ElementsAre("0 1", "3 4", "6 7"), ElementsAre("2", "5", "")));
+}
+
+TEST(SeveralWorkers, GetAllDataWhenShardingIsOff) {
+  const Steps all{"0 1 2 3", "4 5 6 7", "8 9 10 11"};
+  EXPECT_THAT(steps_of_workers(range(12).batch(8), 2, 1, policy(AutoShardPolicy::OFF)),
+              ElementsAre(all, all));
+}
+
+TEST(SeveralWorkers, FollowAHint) {
+  EXPECT_THAT(steps_of_workers(range(8).shard(data::SHARD_HINT).batch(4), 2, 1,
+                               policy(AutoShardPolicy::HINT)),
+              ElementsAre(ElementsAre("0 2", "4 6"), ElementsAre("1 3", "5 7")));
+}
+
+/// The rows that each replica of the job gets, whichever worker it is on.
+template <class T>
+std::vector<Steps> by_replica(const data::Dataset<T>& dataset, int workers, int local,
+                              const InputOptions& options = {}) {
+  std::vector<Steps> replicas;
+  for (const Steps& steps : steps_of_workers(dataset, workers, local, options)) {
+    const std::size_t first = replicas.size();
+    replicas.resize(first + local);
+    for (const std::string& step : steps) {
+      std::stringstream parts(step + "|");
+      for (int r = 0; r < local; ++r) {
+        std::string part;
+        std::getline(parts, part, '|');
+        replicas[first + r].push_back(part);
+      }
+    }
+  }
+  return replicas;
+}
+
+TEST(TheSameRows, MeetTheSameReplicaOnAnyNumberOfWorkers) {
+  const auto pipelines = [](const auto& source) {
+    return source.shuffle(20, {.seed = 3}).batch(12).prefetch(2).repeat(2);
+  };
+  const auto rows = pipelines(range(50));
+  const auto stream = pipelines(range(50).map([](std::int64_t x) { return x; }, {.parallel = 2}));
+  const auto expected = by_replica(rows, 1, 12);
+  for (const int workers : {2, 3, 4}) {
+    EXPECT_EQ(by_replica(rows, workers, 12 / workers), expected) << workers;
+    EXPECT_EQ(by_replica(stream, workers, 12 / workers), expected) << workers;
+  }
+}
+
+TEST(AWorkerOfSeveral, ReadsOnlyTheRowsOfItsReplicas) {
+  struct Counting : data::Rows<at::Tensor> {
+    explicit Counting(std::atomic<int>& reads) : reads(reads) {}
+    std::int64_t size() const override { return 16; }
+    at::Tensor at(std::int64_t row) const override { return torch::tensor(row); }
+    at::Tensor gather(std::span<const std::int64_t> rows) const override {
+      reads += static_cast<int>(rows.size());
+      return torch::tensor(at::ArrayRef<std::int64_t>(rows.data(), rows.size()));
+    }
+    data::ElementSpec spec() const override { return {}; }
+    std::atomic<int>& reads;
+  };
+  std::atomic<int> reads{0};
+  const data::Dataset<at::Tensor> rows(
+      std::make_shared<data::RowsNode<at::Tensor>>("counting", std::make_shared<Counting>(reads)));
+  const auto steps = steps_of_workers(rows.batch(8).prefetch(1), 4, 2);
+  EXPECT_THAT(steps[3], ElementsAre("6|7", "14|15"));
+  EXPECT_EQ(reads, 16);
+}
+
+TEST(WorkersThatReadDifferentData, AreTold) {
+  SimulatedJob job(2);
+  std::vector<std::string> failures(2);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      const auto own = range(300).filter([w](std::int64_t x) { return w == 0 || x != 3; }).batch(2);
+      failures[w] =
+          failure_of([&] { steps_of(distribute_dataset(own, replicas_of(1, job.worker(w)), {})); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& failure : failures) {
+    EXPECT_THAT(failure, HasSubstr("worker 1 cuts other batches than worker 0"));
+  }
+}
+
+/// Files of two records each: 0 and 1, 2 and 3, …
+class Files : public testing::Test {
+ protected:
+  Files() {
+    std::filesystem::create_directories(folder_);
+    for (int f = 0; f < 4; ++f) {
+      io::TFRecordWriter writer(cat(folder_, "/", f, ".tfrecord"));
+      for (int i = 0; i < 2; ++i) writer.write(std::to_string(2 * f + i));
+      writer.close();
+    }
+  }
+  ~Files() override { std::filesystem::remove_all(folder_); }
+
+  data::Dataset<std::string> records() const {
+    return data::tf_records(data::list_files(folder_ + "/*.tfrecord"));
+  }
+  const std::string folder_ = cat(testing::TempDir(), "cohort_input_", getpid());
+};
+
+TEST_F(Files, AreDealtToTheWorkersByDefault) {
+  EXPECT_THAT(
+      steps_of_workers(records().batch(2), 2, 1),
+      ElementsAre(ElementsAre("0 ", "1 ", "4 ", "5 "), ElementsAre("2 ", "3 ", "6 ", "7 ")));
+}
+
+TEST_F(Files, CanBeReadThroughInterleaveAndFlatMap) {
+  const auto names = data::list_files(folder_ + "/*.tfrecord");
+  const auto read = [](const std::string& name) { return data::tf_records(name); };
+  const auto expected = steps_of_workers(records().batch(2), 2, 1);
+  EXPECT_EQ(steps_of_workers(names.flat_map(read).batch(2), 2, 1), expected);
+  EXPECT_EQ(steps_of_workers(names.interleave(read, {.cycle_length = 1}).batch(2), 2, 1), expected);
+}
+
+TEST_F(Files, OfAReplicaDoNotDependOnTheWorkers) {
+  const auto options = policy(AutoShardPolicy::FILE_BY_REPLICA);
+  const auto expected = by_replica(records().batch(4), 1, 4, options);
+  EXPECT_THAT(expected[1], ElementsAre("2 ", "3 "));
+  EXPECT_EQ(by_replica(records().batch(4), 2, 2, options), expected);
+  EXPECT_EQ(by_replica(records().batch(4), 4, 1, options), expected);
+  EXPECT_FAILS(steps_of(records().batch(5), 5, options), InvalidArgument, "fewer files");
+}
+
+TEST_F(Files, FewerThanWorkersAreAnErrorThatNamesOtherPolicies) {
+  const auto one = data::tf_records(folder_ + "/0.tfrecord").batch(2);
+  SimulatedJob job(2);
+  const auto distributed = distribute_dataset(one, replicas_of(1, job.worker(0)), {});
+  EXPECT_FAILS(distributed.iterator().get_next(), InvalidArgument, "AutoShardPolicy");
+}
+
+TEST_F(Files, BesideSomethingElseAreNotDealt) {
+  const auto pairs = data::zip(records(), range(8)).batch(2);
+  const auto steps = steps_of_workers(pairs, 2, 1);
+  EXPECT_THAT(steps[0], ElementsAre("0 ;0", "2 ;2", "4 ;4", "6 ;6"));
+  EXPECT_THAT(steps[1], ElementsAre("1 ;1", "3 ;3", "5 ;5", "7 ;7"));
+  SimulatedJob job(2);
+  EXPECT_FAILS(
+      distribute_dataset(pairs, replicas_of(1, job.worker(0)), policy(AutoShardPolicy::FILE)),
+      NotFound, "range");
+}
+
+TEST_F(Files, AreNamedByExplain) {
+  SimulatedJob job(2);
+  const auto text =
+      distribute_dataset(records().batch(4), replicas_of(2, job.worker(1)), {}).explain();
+  EXPECT_THAT(text, HasSubstr("4 replicas on 2 workers, this is worker 1"));
+  EXPECT_THAT(text, HasSubstr("policy FILE (AUTO: every source of the pipeline is files)"));
+  EXPECT_THAT(text,
+              HasSubstr(cat("worker 0 reads ", folder_, "/0.tfrecord ", folder_, "/2.tfrecord\n")));
+  EXPECT_THAT(text, HasSubstr("a batch of 4 is cut into 1, 1, 1, 1 for replicas 0 to 3"));
+  EXPECT_THAT(text, HasSubstr("depends on the number of workers"));
+}
+
+TEST(Explain, SaysWhatHappensInMemory) {
+  const auto text = distribute_dataset(range(9).batch(5), replicas_of(2), {}).explain();
+  EXPECT_THAT(text, HasSubstr("policy DATA (AUTO: not every source of the pipeline is files)"));
+  EXPECT_THAT(text, HasSubstr("cut into 3, 2"));
+  EXPECT_THAT(text, HasSubstr("does not depend on the number of workers"));
+}
+
+TEST(ADistributedDataset, KnowsItsSpecAndSteps) {
+  const auto spec = [](const auto& dataset, int replicas) {
+    return cat(distribute_dataset(dataset, replicas_of(replicas), {}).element_spec());
+  };
+  EXPECT_EQ(spec(range(8).batch(4), 2), "int64[?]");
+  EXPECT_EQ(spec(range(8).batch(4, {.drop_remainder = true}), 2), "int64[2]");
+  EXPECT_EQ(spec(range(8).batch(3, {.drop_remainder = true}), 2), "int64[?]");
+  EXPECT_EQ(spec(range(8), 1), "int64[]");
+  EXPECT_EQ(distribute_dataset(range(9).batch(4), replicas_of(2), {}).cardinality(), 3);
+  EXPECT_EQ(distribute_dataset(range(9).batch(4).repeat(), replicas_of(2), {}).cardinality(),
+            data::kInfinite);
+}
+
+TEST(ADistributedDataset, CanBeIteratedAgainAndReshuffles) {
+  const auto distributed =
+      distribute_dataset(range(20).shuffle(20, {.seed = 1}).batch(4), replicas_of(2), {});
+  const Steps first = steps_of(distributed), second = steps_of(distributed);
+  EXPECT_EQ(first.size(), 5u);
+  EXPECT_EQ(second.size(), 5u);
+  EXPECT_NE(first, second);
+}
+
+TEST(ADistributedIterator, EndsWithOutOfRangeOrWithNothing) {
+  auto iterator = distribute_dataset(range(2).batch(2), replicas_of(2), {}).iterator();
+  EXPECT_EQ(step_text(iterator.get_next()), "0|1");
+  EXPECT_FAILS(iterator.get_next(), OutOfRange, "end of the dataset");
+  EXPECT_FALSE(iterator.get_next_as_optional());
+  EXPECT_GE(iterator.waited().count(), 0);
+}
+
+TEST(ADistributedIterator, ResumesBehindAnyStep) {
+  const auto stream = range(21).filter([](std::int64_t) { return true; });
+  const auto dataset = stream.shuffle(6, {.seed = 1}).batch(4).repeat(2);
+  for (const auto chosen : {AutoShardPolicy::DATA, AutoShardPolicy::OFF}) {
+    const auto distributed = distribute_dataset(dataset, replicas_of(3), policy(chosen));
+    auto whole = distributed.iterator();
+    const data::Position start = whole.position();
+    Steps all;
+    while (const auto step = whole.get_next_as_optional()) all.push_back(step_text(*step));
+    for (std::size_t stop = 0; stop <= all.size(); ++stop) {
+      auto first = distributed.iterator();
+      first.restore(start);
+      for (std::size_t i = 0; i < stop; ++i) first.get_next();
+      auto second = distributed.iterator();
+      second.restore(data::Position::from_bytes(first.position().bytes()));
+      Steps rest;
+      while (const auto step = second.get_next_as_optional()) rest.push_back(step_text(*step));
+      EXPECT_EQ(rest, Steps(all.begin() + stop, all.end())) << "stopped at " << stop;
+    }
+  }
+}
+
+TEST(OptionsThatDoNotGoTogether, AreRefused) {
+  const auto dataset = range(4).batch(2);
+  const auto with = [&](const InputOptions& options) {
+    distribute_dataset(dataset, replicas_of(2), options);
+  };
+  EXPECT_FAILS(with({.replication_mode = InputReplicationMode::PER_REPLICA}), NotImplementedError,
+               "distribute_datasets_from_function");
+  EXPECT_FAILS(with({.place_dataset_on_device = true}), ValueError, "PER_REPLICA");
+  EXPECT_FAILS(with({.per_replica_buffer_size = -1}), ValueError, "per_replica_buffer_size");
+}
+
+TEST(AnError, InThePipelineReachesTheConsumer) {
+  const auto broken = range(8).batch(2).map([](const at::Tensor& x) {
+    if (x[0].item<int>() == 4) throw ValueError("my map", "four");
+    return x;
+  });
+  const auto distributed = distribute_dataset(broken, replicas_of(2), {});
+  for (int pass = 0; pass < 2; ++pass) {
+    auto iterator = distributed.iterator();
+    iterator.get_next();
+    iterator.get_next();
+    EXPECT_FAILS(iterator.get_next(), ValueError, "four");
+  }
+}
+
+}  // namespace
+}  // namespace cohort
