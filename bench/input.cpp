@@ -95,7 +95,7 @@ class LibTorchDataset : public torch::data::datasets::Dataset<LibTorchDataset> {
   torch::data::Example<> get(std::size_t index) override {
     return {images_[static_cast<std::int64_t>(index)], labels_[static_cast<std::int64_t>(index)]};
   }
-  torch::optional<std::size_t> size() const override { return labels_.size(0); }
+  c10::optional<std::size_t> size() const override { return labels_.size(0); }
 
  private:
   Tensor images_, labels_;

@@ -13,6 +13,7 @@
 #include "cohort/data/image.h"
 #include "cohort/data/parse_example.h"
 #include "cohort/data/readers.h"
+#include "cohort/data/torch_dataset.h"
 #include "cohort/device/configuration.h"
 #include "cohort/device/device.h"
 #include "cohort/device/logical_devices.h"

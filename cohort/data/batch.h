@@ -339,15 +339,15 @@ class Bucket : public UnaryNode<Batched<T>, T> {
       for (const auto& bucket : buckets_) {
         for (const Waiting& each : bucket) waiting.emplace(each.number, &each.before);
       }
+      std::vector<std::int64_t> numbers;
+      for (const auto& [number, before] : waiting) numbers.push_back(number);
       position.put(read_);
-      position.put(static_cast<std::int64_t>(waiting.size()));
-      for (const auto& [number, before] : waiting) position.put(number);
+      position.put(Position(std::move(numbers)));
       position.put(waiting.empty() ? input_->position() : *waiting.begin()->second);
     }
     void restore(PositionReader& position) override {
       const std::int64_t read = position.get();
-      std::vector<std::int64_t> waiting(position.get());
-      for (std::int64_t& number : waiting) number = position.get();
+      const std::vector<std::int64_t> waiting = position.get_position().numbers();
       const Position before = position.get_position();
       PositionReader reader(before);
       input_->restore(reader);

@@ -7,8 +7,8 @@
 
 namespace cohort::data {
 
-/// Keeps the elements of the first full pass, and gives them in all later ones. Copies of the
-/// dataset, and datasets made of it, share them.
+/// Keeps the elements of the first full pass without an error, and gives them in all later ones.
+/// Copies of the dataset, and datasets made of it, share them.
 template <class T>
 class Cache : public UnaryNode<T> {
  public:
@@ -44,13 +44,19 @@ class Cache : public UnaryNode<T> {
         element = (*all_)[given_++];
         return true;
       }
-      if (!input_->next(element)) {
-        finish();
-        return false;
-      }
-      seen_.push_back(element);
       ++given_;
-      return true;
+      try {
+        if (input_->next(element)) {
+          seen_.push_back(element);
+          return true;
+        }
+      } catch (...) {
+        is_whole_ = false;
+        throw;
+      }
+      --given_;
+      if (is_whole_) finish();
+      return false;
     }
     void save(PositionWriter& position) const override {
       position.put(static_cast<std::int64_t>(given_));
@@ -81,6 +87,7 @@ class Cache : public UnaryNode<T> {
     const std::shared_ptr<Store> store_;
     std::shared_ptr<const std::vector<T>> all_;
     std::vector<T> seen_;
+    bool is_whole_ = true;  // no element has failed: what was seen is all there is
     std::size_t given_ = 0;
   };
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <mutex>
+
 #include "cohort/base/error.h"
 #include "cohort/data/map.h"
 #include "cohort/data/node.h"
@@ -56,19 +58,22 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   }
 
  private:
-  /// A reader somewhere in the dataset that the first name gives. Nothing is opened.
+  /// A reader somewhere in the dataset that the first name gives: asked once. Nothing is opened.
   bool reads_files() const {
-    if (options_.reads_files) return *options_.reads_files;
     if constexpr (std::is_same_v<In, std::string>) {
-      try {
-        In first;
-        if (!this->input_->iterate({})->next(first)) return false;
-        F fn = fn_;
-        return has_reader(*fn(std::as_const(first)).node());
-      } catch (const std::exception&) {
-        return false;
-      }
-    } else {
+      std::call_once(asked_, [&] {
+        reads_files_ = options_.reads_files ? *options_.reads_files : first_is_read();
+      });
+    }
+    return reads_files_;
+  }
+  bool first_is_read() const {
+    try {
+      In first;
+      if (!this->input_->iterate({})->next(first)) return false;
+      F fn = fn_;
+      return has_reader(*fn(std::as_const(first)).node());
+    } catch (const std::exception&) {
       return false;
     }
   }
@@ -193,6 +198,8 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   const F fn_;
   const std::string name_;
   const InterleaveOptions options_;
+  mutable std::once_flag asked_;
+  mutable bool reads_files_ = false;
 };
 
 }  // namespace cohort::data

@@ -231,8 +231,9 @@ class AssertCardinality : public KeepingNode<AssertCardinality, T> {
     Running(IteratorPtr<T> input, std::int64_t count) : input_(std::move(input)), count_(count) {}
     bool next(T& element) override {
       const bool more = input_->next(element);
-      if (more ? count_ >= 0 && seen_ == count_ : seen_ != count_) {
-        throw_other_cardinality(count_, seen_, more);
+      if (more && seen_ == count_) throw_other_cardinality(count_, seen_, more);
+      if (!more && seen_ != count_) {  // says so once
+        throw_other_cardinality(count_, std::exchange(seen_, count_), more);
       }
       seen_ += more;
       return more;

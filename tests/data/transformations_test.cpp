@@ -307,6 +307,18 @@ TEST(Cache, MakesElementsOnce) {
   EXPECT_EQ(calls, 3);
 }
 
+TEST(Cache, KeepsNothingOfAPassWithAnError) {
+  int calls = 0;
+  const auto dataset = range(4)
+                           .map([&](std::int64_t x) {
+                             if (++calls == 2) throw ValueError("my map", "once");
+                             return x;
+                           })
+                           .cache();
+  EXPECT_THAT(elements_of(dataset.ignore_errors()), ElementsAre("0", "2", "3"));
+  EXPECT_THAT(elements_of(dataset), ElementsAre("0", "1", "2", "3"));
+}
+
 TEST(Prefetch, GivesTheSameElements) {
   for (const std::int64_t elements : {0, 1, 7, AUTOTUNE}) {
     EXPECT_EQ(elements_of(range(30).prefetch(elements)), elements_of(range(30)));
@@ -331,6 +343,8 @@ TEST(AssertCardinality, HoldsTheDatasetToItsWord) {
   EXPECT_FAILS(elements_of(counter(3).assert_cardinality(4)), InvalidArgument, "expected 4, got 3");
   EXPECT_FAILS(elements_of(counter(3).assert_cardinality(2)), InvalidArgument,
                "expected 2, got more than 2");
+  EXPECT_THAT(elements_of(counter(3).assert_cardinality(4).ignore_errors()),
+              ElementsAre("0", "1", "2"));
 }
 
 TEST(Cardinality, FollowsTheStages) {
