@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
 
   cohort::Model<Net> model;
   cohort::Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(2e-3));
+  cohort::Scheduler<torch::optim::StepLR> schedule(optimizer, /*step_size=*/2, 0.3);
   cohort::metrics::Mean train_loss("loss");
   cohort::metrics::SparseCategoricalAccuracy accuracy("accuracy");
 
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
       text << "loss " << std::fixed << std::setprecision(4) << train_loss.result().item<float>();
       bar.show(std::min(done += kGlobalBatch, count), text.str());
     }
+    schedule.step();  // slower and slower
   }
 
   model.eval();
