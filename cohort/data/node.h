@@ -145,7 +145,7 @@ class UnaryNode : public TypedNode<T> {
 };
 
 /// A stage that gives elements of its input as they are. `Stage<T>` is the stage itself, made
-/// from an input and `arguments()`; its `run(iterator, iteration)` wraps the input's iterator.
+/// from an input and `arguments()`; its `run(iteration)` makes the iterator.
 template <template <class> class Stage, class T>
 class KeepingNode : public UnaryNode<T> {
  public:

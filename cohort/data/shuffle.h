@@ -61,9 +61,10 @@ class Shuffle : public KeepingNode<Shuffle, T> {
       return true;
     }
     void save(PositionWriter& position) const override {
-      position.put(number_);
-      position.put(static_cast<std::uint64_t>(given_));
-      position.put(begun_ ? start_of_block_ : input_->position());
+      const bool inside = !order_.empty();
+      position.put(inside ? number_ - 1 : number_);
+      position.put(static_cast<std::uint64_t>(inside ? given_ : 0));
+      position.put(inside ? start_of_block_ : begun_ ? start_of_coming_ : input_->position());
     }
     void restore(PositionReader& position) override {
       number_ = position.get_unsigned();
@@ -75,20 +76,16 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     }
 
    private:
+    /// Nothing has changed but what is coming when the input throws.
     bool next_block() {
-      if (begun_) {
-        start_of_block_ = std::move(start_of_coming_);
-        ++number_;
-      } else {
-        start_of_block_ = input_->position();
-      }
+      if (!begun_) start_of_coming_ = input_->position();
+      begun_ = true;
       while (read_into(coming_)) {  // the first block, or one after going back to a position
       }
-      begun_ = true;
+      start_of_block_ = std::exchange(start_of_coming_, input_->position());
       block_ = std::exchange(coming_, {});
       coming_.reserve(block_.size());
-      start_of_coming_ = input_->position();
-      order_ = permutation(static_cast<std::int64_t>(block_.size()), mix(seed_, number_));
+      order_ = permutation(static_cast<std::int64_t>(block_.size()), mix(seed_, number_++));
       given_ = 0;
       return !block_.empty();
     }
@@ -106,7 +103,7 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     std::vector<T> block_, coming_;
     std::vector<std::int64_t> order_;  // of the block's elements
     std::size_t given_ = 0;            // of them
-    std::uint64_t number_ = 0;         // of the block
+    std::uint64_t number_ = 0;         // of the block that is coming
     Position start_of_block_, start_of_coming_;
     bool begun_ = false;
     bool ended_ = false;

@@ -48,7 +48,7 @@ class DistributedIterator {
     Step<T> step;
     step.values.assign(replicas_.local(), std::nullopt);
     const auto begin = std::chrono::steady_clock::now();
-    const bool more = steps_->next(step);
+    const bool more = next_step(step);
     waited_ += std::chrono::steady_clock::now() - begin;
     if (!more) step.values.assign(replicas_.local(), std::nullopt);
     const InputStep all = replicas_.workers->agree(report(step));
@@ -102,6 +102,22 @@ class DistributedIterator {
         return std::make_unique<DealtSteps<T>>(std::move(running[0]), replicas_.local());
       default:
         return std::make_unique<OwnSteps<T>>(std::move(running));
+    }
+  }
+
+  /// The other workers are told of a failure, or they would wait for this one.
+  bool next_step(Step<T>& step) {
+    try {
+      return steps_->next(step);
+    } catch (const std::exception& error) {
+      if (replicas_.workers->count() > 1) tell(error.what());
+      throw;
+    }
+  }
+  void tell(const char* failure) {
+    try {
+      replicas_.workers->agree({.failure = failure});
+    } catch (const std::exception&) {  // what they all get; this worker has the error itself
     }
   }
 

@@ -18,7 +18,17 @@ class OnlyWorker : public InputWorkers {
 
 std::shared_ptr<InputWorkers> only_worker() { return std::make_shared<OnlyWorker>(); }
 
-void check_digests(const std::vector<InputStep>& steps) {
+InputStep common_step(const std::vector<InputStep>& steps) {
+  InputStep all;
+  for (std::size_t w = 0; w < steps.size(); ++w) {
+    const InputStep& step = steps[w];
+    if (!step.failure.empty()) {
+      throw Cancelled("distribute_dataset",
+                      cat("the input of worker ", w, " has failed: ", step.failure));
+    }
+    all.has_data = all.has_data || step.has_data;
+    if (!all.spec) all.spec = step.spec;
+  }
   for (std::size_t w = 1; w < steps.size(); ++w) {
     if (steps[w].digest == steps[0].digest) continue;
     throw InvalidArgument(
@@ -28,6 +38,7 @@ void check_digests(const std::vector<InputStep>& steps) {
             "must read the same elements in the same order; look for what differs between them "
             "(files, a random number without a seed), or use the policy FILE"));
   }
+  return all;
 }
 
 }  // namespace cohort

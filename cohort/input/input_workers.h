@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cohort/data/element_spec.h"
@@ -17,6 +18,8 @@ struct InputStep {
   std::optional<std::vector<data::LeafSpec>> spec;
   /// A number that follows from what was read so far; 0: not compared in this step.
   std::uint64_t digest = 0;
+  /// Why this worker's input failed; empty: it did not.
+  std::string failure;
 };
 
 /// The workers of a job, as far as input has to know of them.
@@ -29,16 +32,17 @@ class InputWorkers {
   /// The job's seed: the chief's, the same on all workers.
   virtual std::uint64_t seed() const = 0;
 
-  /// Called by every worker in every step, with its own; gives all of them the same: has_data
-  /// where anybody has data, and the spec of the first one that has. Throws InvalidArgument, on
-  /// every worker, where digests differ, and names the first worker that differs from worker 0.
+  /// Called by every worker in every step, also by one whose input has failed, so that nobody
+  /// waits for it; gives all of them `common_step` of what they said.
   virtual InputStep agree(const InputStep& mine) = 0;
 };
 
 /// A job of this process alone.
 std::shared_ptr<InputWorkers> only_worker();
 
-/// Throws the error of `agree` where one of the workers' digests differs from the first one's.
-void check_digests(const std::vector<InputStep>& steps);
+/// What the workers' steps have in common: has_data where anybody has data, and the spec of the
+/// first one that has. Throws Cancelled where a worker's input has failed, and InvalidArgument
+/// where digests differ from worker 0's; both name the first such worker.
+InputStep common_step(const std::vector<InputStep>& steps);
 
 }  // namespace cohort

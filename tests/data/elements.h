@@ -55,4 +55,25 @@ std::vector<std::string> elements_of(const Dataset<T>& dataset) {
 
 using Texts = std::vector<std::string>;
 
+/// Stops behind every element, and compares what comes then with what came without a stop.
+template <class T>
+void expect_resumes(const Dataset<T>& dataset, const char* name) {
+  SCOPED_TRACE(name);
+  auto whole = dataset.iterator();
+  const Position start = whole.position();
+  const Texts all = rest_of(whole);
+  ASSERT_GT(all.size(), 2u);
+  for (std::size_t stop = 0; stop <= all.size(); ++stop) {
+    auto first = dataset.iterator();
+    first.restore(start);
+    for (std::size_t i = 0; i < stop; ++i) first.next();
+    const std::string saved = first.position().bytes();
+    EXPECT_LT(saved.size(), 4096u);
+    auto second = dataset.iterator();
+    second.restore(Position::from_bytes(saved));
+    EXPECT_EQ(rest_of(second), Texts(all.begin() + stop, all.end())) << "stopped at " << stop;
+  }
+}
+#define EXPECT_RESUMES(dataset) expect_resumes(dataset, #dataset)
+
 }  // namespace cohort::data

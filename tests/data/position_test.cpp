@@ -5,26 +5,6 @@
 namespace cohort::data {
 namespace {
 
-/// Stops behind every element, and compares what comes then with what came without a stop.
-template <class T>
-void expect_resumes(const Dataset<T>& dataset, const char* name) {
-  SCOPED_TRACE(name);
-  auto whole = dataset.iterator();
-  const Position start = whole.position();
-  const Texts all = rest_of(whole);
-  ASSERT_GT(all.size(), 2u);
-  for (std::size_t stop = 0; stop <= all.size(); ++stop) {
-    auto first = dataset.iterator();
-    first.restore(start);
-    for (std::size_t i = 0; i < stop; ++i) first.next();
-    const std::string saved = first.position().bytes();
-    EXPECT_LT(saved.size(), 4096u);
-    auto second = dataset.iterator();
-    second.restore(Position::from_bytes(saved));
-    EXPECT_EQ(rest_of(second), Texts(all.begin() + stop, all.end())) << "stopped at " << stop;
-  }
-}
-
 auto twelve() {
   return range(12).filter([](std::int64_t) { return true; });  // a stream, not rows by number
 }
@@ -37,8 +17,6 @@ const auto noisy = [](std::int64_t x, at::Generator generator) {
   return static_cast<double>(x) + at::rand({}, generator).item<double>();
 };
 const auto up_to = [](std::int64_t n) { return range(n).shuffle(3); };
-
-#define EXPECT_RESUMES(dataset) expect_resumes(dataset, #dataset)
 
 TEST(APosition, OfASource) {
   EXPECT_RESUMES(range(7));
@@ -63,6 +41,19 @@ TEST(APosition, OfAShuffle) {
   EXPECT_RESUMES(twelve().shuffle(100));
   EXPECT_RESUMES(twelve().shuffle(4).shuffle(3));
   EXPECT_RESUMES(generated().shuffle(4, {.seed = 1, .reshuffle_each_iteration = false}));
+}
+
+TEST(APosition, OfAShuffleThatMetAnErrorIsStillItsBlock) {
+  const auto broken = twelve().map([](std::int64_t x) {
+    if (x == 2) throw ValueError("my map", "two");
+    return x;
+  });
+  const auto dataset = broken.shuffle(5, {.seed = 1});
+  auto iterator = dataset.iterator();
+  const Position start = iterator.position();
+  EXPECT_FAILS(iterator.next(), ValueError, "two");
+  EXPECT_EQ(iterator.position(), start);
+  EXPECT_EQ(rest_of(iterator).size(), 11u);
 }
 
 TEST(APosition, OfARepeat) {

@@ -172,6 +172,26 @@ TEST(WorkersThatReadDifferentData, AreTold) {
   }
 }
 
+TEST(AWorkerWhoseInputFails, IsNamedToAllOthers) {
+  SimulatedJob job(3);
+  std::vector<std::string> failures(3);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 3; ++w) {
+    threads.emplace_back([&, w] {
+      const auto own = range(12).batch(3).map([w](const at::Tensor& x) {
+        if (w == 1 && x[0].item<int>() == 6) throw ValueError("my map", "six");
+        return x;
+      });
+      failures[w] =
+          failure_of([&] { steps_of(distribute_dataset(own, replicas_of(1, job.worker(w)), {})); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(failures[0], HasSubstr("Cancelled: [distribute_dataset] the input of worker 1"));
+  EXPECT_THAT(failures[1], HasSubstr("ValueError: [my map] six"));
+  EXPECT_EQ(failures[2], failures[0]);
+}
+
 /// Files of two records each: 0 and 1, 2 and 3, …
 class Files : public testing::Test {
  protected:
@@ -217,8 +237,13 @@ TEST_F(Files, OfAReplicaDoNotDependOnTheWorkers) {
 TEST_F(Files, FewerThanWorkersAreAnErrorThatNamesOtherPolicies) {
   const auto one = data::tf_records(folder_ + "/0.tfrecord").batch(2);
   SimulatedJob job(2);
-  const auto distributed = distribute_dataset(one, replicas_of(1, job.worker(0)), {});
-  EXPECT_FAILS(distributed.iterator().get_next(), InvalidArgument, "AutoShardPolicy");
+  std::thread other([&] {
+    EXPECT_FAILS(steps_of(distribute_dataset(one, replicas_of(1, job.worker(1)), {})), Cancelled,
+                 "the input of worker 0 has failed");
+  });
+  EXPECT_FAILS(steps_of(distribute_dataset(one, replicas_of(1, job.worker(0)), {})),
+               InvalidArgument, "AutoShardPolicy");
+  other.join();
 }
 
 TEST_F(Files, BesideSomethingElseAreNotDealt) {

@@ -50,13 +50,7 @@ class SimulatedJob {
     } else {
       all_here_.wait(lock, [&] { return round_ != round; });
     }
-    check_digests(done_);
-    InputStep all;
-    for (const InputStep& step : done_) {
-      all.has_data = all.has_data || step.has_data;
-      if (!all.spec) all.spec = step.spec;
-    }
-    return all;
+    return common_step(done_);
   }
 
   const int workers_;
