@@ -55,7 +55,7 @@ bench: configure $(if $(PEERS),packages-oracle)  ## measures, into build/bench.j
 	@rm -f build/bench.json
 	@for program in $(BUILD)/bin/bench_*; do \
 	  COHORT_BENCH_JSON=build/bench.json $$program || exit; done
-	@$(if $(PEERS),tools/bench_peers $(BUILD)/bin/bench_training build/bench.json)
+	@$(if $(PEERS),tools/bench_peers $(BUILD)/bin build/bench.json)
 
 lint: packages-lint $(if $(LIBTORCH),packages-tidy) configure  ## layers, headers, formatting; with LIBTORCH=pypi also clang-tidy
 	@tools/lint --build $(BUILD) --jobs $(JOBS) $(if $(LIBTORCH),--tidy)

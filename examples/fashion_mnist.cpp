@@ -10,28 +10,13 @@
 #include <iostream>
 #include <sstream>
 
+#include "fashion_net.h"
 #include "progress_bar.h"
 
 namespace data = cohort::data;
 namespace nn = torch::nn;
 using cohort::ReduceOp;
 using torch::Tensor;
-
-struct NetImpl : nn::Module {
-  Tensor forward(Tensor x) {
-    x = torch::max_pool2d(torch::relu(norm1(conv1(x))), 2);
-    x = torch::max_pool2d(torch::relu(norm2(conv2(x))), 2);
-    return fc2(drop(torch::relu(fc1(x.flatten(1)))));
-  }
-  nn::Conv2d conv1 = register_module("conv1", nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
-  nn::BatchNorm2d norm1 = register_module("norm1", nn::BatchNorm2d(16));
-  nn::Conv2d conv2 = register_module("conv2", nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)));
-  nn::BatchNorm2d norm2 = register_module("norm2", nn::BatchNorm2d(32));
-  nn::Linear fc1 = register_module("fc1", nn::Linear(32 * 7 * 7, 128));
-  nn::Dropout drop = register_module("drop", nn::Dropout(0.3));
-  nn::Linear fc2 = register_module("fc2", nn::Linear(128, 10));
-};
-TORCH_MODULE(Net);
 
 int main(int argc, char** argv) {
   const int epochs = argc == 3 && !std::strcmp(argv[1], "--epochs") ? std::atoi(argv[2]) : 5;
@@ -51,7 +36,7 @@ int main(int argc, char** argv) {
   auto train_step = [&](const data::Example& batch) {
     optimizer.zero_grad();
     const Tensor losses = nn::functional::cross_entropy(
-        model(batch.image), batch.label,
+        model(batch.images), batch.labels,
         nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
     cohort::average_loss(losses, kGlobalBatch).backward();
     optimizer.step();  // with gradients that are summed over all replicas
@@ -59,7 +44,7 @@ int main(int argc, char** argv) {
   };
   auto test_step = [&](const data::Example& batch) {
     torch::NoGradGuard no_grad;
-    accuracy.update(batch.label, model(batch.image));
+    accuracy.update(batch.labels, model(batch.images));
   };
 
   const auto examples = data::fashion_mnist("train");

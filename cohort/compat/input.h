@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "cohort/base/never.h"
 #include "cohort/compat/deprecated.h"
 #include "cohort/input/strategy_input.h"
 
@@ -40,25 +41,28 @@ class InputIterator {
  public:
   using value_type = T;
 
-  explicit InputIterator(DistributedDataset<T> dataset)
-      : dataset_(std::move(dataset)), pass_(dataset_.iterator()) {}
+  explicit InputIterator(DistributedDataset<T> dataset) : dataset_(std::move(dataset)) {}
 
   /// The next step's element of each replica. Throws OutOfRange at the end.
-  PerReplica<T> get_next() { return pass_.get_next(); }
+  PerReplica<T> get_next() {
+    if (!pass_) initialize();
+    return pass_->get_next();
+  }
 
   /// Starts again.
-  void initialize() { pass_ = dataset_.iterator(); }
+  void initialize() { pass_.emplace(dataset_.iterator()); }
 
  private:
   DistributedDataset<T> dataset_;
-  DistributedIterator<T> pass_;
+  std::optional<DistributedIterator<T>> pass_;
 };
 
-/// Over `strategy.distribute_dataset(dataset)`.
+/// Over `strategy.distribute_dataset(dataset)`; may also be made inside of a replica.
 template <class T>
 InputIterator<T> make_dataset_iterator(const Strategy& strategy, const data::Dataset<T>& dataset) {
   warn_deprecated("make_dataset_iterator", "use strategy.distribute_dataset()");
-  return InputIterator<T>(strategy.distribute_dataset(dataset));
+  const InputReplicas replicas = cohort::detail::input_replicas(strategy.extended());
+  return InputIterator<T>(distribute_dataset(dataset, replicas, InputOptions()));
 }
 
 /// Over the dataset that fn(const InputContext&) returns, whose elements go to the replicas in
@@ -76,10 +80,7 @@ auto make_input_fn_iterator(const Strategy& strategy, F&& fn,
   if constexpr (cohort::detail::kIsDataset<Result>) {
     return InputIterator<typename Result::value_type>(
         strategy.distribute_datasets_from_function(fn));
-  } else {
-    static_assert(std::is_invocable_v<Result&>,
-                  "make_input_fn_iterator(fn): fn must return a data::Dataset, or a function that "
-                  "returns elements");
+  } else if constexpr (std::is_invocable_v<Result&>) {
     using T = std::invoke_result_t<Result&>;
     const auto from_function = [&fn](const InputContext& context) {
       return data::from_generator(
@@ -87,6 +88,10 @@ auto make_input_fn_iterator(const Strategy& strategy, F&& fn,
     };
     return InputIterator<T>(strategy.distribute_datasets_from_function(
         from_function, InputOptions{.per_replica_buffer_size = 0}));
+  } else {
+    static_assert(kNever<F>,
+                  "make_input_fn_iterator(fn): fn must return a data::Dataset, or a function that "
+                  "returns elements");
   }
 }
 
@@ -102,8 +107,8 @@ class MultiStepContext {
  public:
   using Outputs = std::map<std::string, std::any>;
 
-  /// Keeps an output of the last step: as it is, or with an operation reduced to one tensor. Inside
-  /// of a replica the operation is needed, and all replicas must call this.
+  /// Keeps an output of the last step: as it is, or with an operation reduced to one tensor.
+  /// Inside of a replica the operation is needed, and all replicas must call this.
   template <class T>
   void set_last_step_output(const std::string& name, const T& output,
                             std::optional<ReduceOp> reduce_op = std::nullopt) {
@@ -153,8 +158,9 @@ class MultiStepContext {
   Outputs last_step_outputs_, non_tensor_outputs_;
 };
 
-/// Calls fn(context, inputs) `iterations` times, in cross-replica context, with the iterator's next
-/// elements; returns the context. `initial` holds what the outputs are before the first step.
+/// Calls fn(context, inputs) `iterations` times, in cross-replica context, with the iterator's
+/// next elements; returns the context. `initial` holds what the outputs are before the first
+/// step.
 template <class F, class T>
 MultiStepContext experimental_run_steps_on_iterator(const Strategy& strategy, F&& fn,
                                                     InputIterator<T>& iterator, int iterations = 1,

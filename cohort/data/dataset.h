@@ -8,6 +8,7 @@
 #include "cohort/data/batch.h"
 #include "cohort/data/cache.h"
 #include "cohort/data/combine.h"
+#include "cohort/data/file_cache.h"
 #include "cohort/data/flat_map.h"
 #include "cohort/data/map.h"
 #include "cohort/data/node.h"
@@ -138,8 +139,7 @@ class Dataset {
   /// `size` elements as one, leaf by leaf: tensors and numbers are stacked, strings put into a
   /// `Strings`.
   auto batch(std::int64_t size, BatchOptions options = {}) const {
-    check_batchable();
-    return then<Batched<T>, Batch<T>>(size, options);
+    if constexpr (check_batchable()) return then<Batched<T>, Batch<T>>(size, options);
   }
   /// `collate(std::vector<T>)` makes the batch.
   template <class F>
@@ -150,20 +150,22 @@ class Dataset {
   }
   /// Elements whose tensors differ in size are padded first.
   auto padded_batch(std::int64_t size, PaddedBatchOptions options = {}) const {
-    check_batchable();
-    const BatchOptions batch_options{options.drop_remainder};
-    return batch(
-        size,
-        [options = std::move(options)](std::vector<T> elements) {
-          return detail::stack_padded(std::move(elements), options);
-        },
-        batch_options);
+    if constexpr (check_batchable()) {
+      const BatchOptions batch_options{options.drop_remainder};
+      return batch(
+          size,
+          [options = std::move(options)](std::vector<T> elements) {
+            return detail::stack_padded(std::move(elements), options);
+          },
+          batch_options);
+    }
   }
   /// Padded batches of elements of about the same `length(element)`.
   template <class F>
   auto bucket_by_sequence_length(F length, BucketOptions options) const {
-    check_batchable();
-    return then<Batched<T>, Bucket<T, F>>(std::move(length), std::move(options));
+    if constexpr (check_batchable()) {
+      return then<Batched<T>, Bucket<T, F>>(std::move(length), std::move(options));
+    }
   }
   /// An element for each row of a batch.
   auto unbatch() const {
@@ -199,6 +201,8 @@ class Dataset {
 
   /// Keeps all elements in memory once they have been made.
   Dataset cache() const { return then<T, Cache<T>>(); }
+  /// The same in a file, which later processes find; delete it when the input has changed.
+  Dataset cache(std::string path) const { return then<T, FileCache<T>>(std::move(path)); }
   /// Makes so many elements ahead, on a thread of its own.
   Dataset prefetch(std::int64_t elements = AUTOTUNE) const {
     return then<T, Prefetch<T>>(elements);
@@ -240,11 +244,13 @@ class Dataset {
     return Dataset<Out>(std::make_shared<const Stage>(node_, std::forward<Args>(args)...),
                         options_);
   }
-  static void check_batchable() {
+  /// One error for elements that have no batch, and none of what would follow from it.
+  static constexpr bool check_batchable() {
     static_assert(Batchable<T>,
                   "dataset.batch(n): elements must be tensors, numbers, strings, or tuples, "
                   "arrays, vectors and maps of them, or structs of Tensors and data::Strings; "
                   "for others use batch(n, collate)");
+    return Batchable<T>;
   }
 
   TypedPtr<T> node_;

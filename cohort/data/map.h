@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/mutex.h"
+#include "cohort/base/never.h"
 #include "cohort/base/random.h"
 #include "cohort/data/node.h"
 #include "cohort/data/read_ahead.h"
@@ -28,6 +29,12 @@ namespace detail {
 template <class F, class... Args>
 concept MapsWith = std::is_invocable_v<F&, Args...>;
 
+/// What comes out of a function that does not fit: one error.
+template <class T, class F>
+struct NotMapped {
+  static_assert(kNever<F>, "dataset.map(fn): fn can't be called with the dataset's elements");
+};
+
 /// fn(element), fn(element, generator), or both with a tuple's parts as arguments.
 template <class F, class T>
 auto call_map(F& fn, const T& element, const std::function<at::Generator()>& generator) {
@@ -40,16 +47,15 @@ auto call_map(F& fn, const T& element, const std::function<at::Generator()>& gen
         [&](const auto&... parts) {
           if constexpr (MapsWith<F, decltype(parts)...>) {
             return fn(parts...);
-          } else {
-            static_assert(MapsWith<F, decltype(parts)..., at::Generator>,
-                          "dataset.map(fn): fn can't be called with the dataset's elements");
+          } else if constexpr (MapsWith<F, decltype(parts)..., at::Generator>) {
             return fn(parts..., generator());
+          } else {
+            return NotMapped<T, F>();
           }
         },
         element);
   } else {
-    static_assert(MapsWith<F, const T&>,
-                  "dataset.map(fn): fn can't be called with the dataset's elements");
+    return NotMapped<T, F>();
   }
 }
 

@@ -63,8 +63,8 @@ Dataset<at::Tensor> npy(const std::string& path);
 
 /// An image, or a batch of them, and its label.
 struct Example {
-  at::Tensor image;
-  at::Tensor label;
+  at::Tensor images;
+  at::Tensor labels;
 };
 /// Debian's Fashion-MNIST (package dataset-fashion-mnist), "train" or "test": images float32
 /// [1, 28, 28] from 0 to 1, labels int64.

@@ -43,24 +43,29 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
   static_assert(detail::kIsDataset<Result>,
                 "distribute_datasets_from_function(fn): fn(const InputContext&) must return a "
                 "data::Dataset");
-  detail::require_cross_replica(*extended_, "strategy.distribute_datasets_from_function");
-  check_function_options(options, detail::takes_dataset_per_replica(*extended_));
-  const InputReplicas replicas = detail::input_replicas(*extended_);
-  const int n = replicas.global();
-  InputPlan plan;
-  plan.depends_on_workers = options.replication_mode == InputReplicationMode::PER_WORKER;
-  plan.reason = "each dataset is the function's own";
-  if (plan.depends_on_workers) {
-    plan.pipelines = {
-        fn(InputContext{replicas.workers->count(), replicas.workers->index(), n}).node()};
+  if constexpr (!detail::kIsDataset<Result>) {
+    return;
   } else {
-    plan.how = InputPlan::How::OWN;
-    for (int i = 0; i < replicas.local(); ++i) {
-      plan.pipelines.push_back(fn(InputContext{n, replicas.first() + i, n}).node());
+    detail::require_cross_replica(*extended_, "strategy.distribute_datasets_from_function");
+    check_function_options(options, detail::takes_dataset_per_replica(*extended_));
+    const InputReplicas replicas = detail::input_replicas(*extended_);
+    const int n = replicas.global();
+    InputPlan plan;
+    plan.depends_on_workers = options.replication_mode == InputReplicationMode::PER_WORKER;
+    plan.reason = "each dataset is the function's own";
+    if (plan.depends_on_workers) {
+      plan.pipelines = {
+          fn(InputContext{replicas.workers->count(), replicas.workers->index(), n}).node()};
+    } else {
+      plan.how = InputPlan::How::OWN;
+      for (int i = 0; i < replicas.local(); ++i) {
+        plan.pipelines.push_back(fn(InputContext{n, replicas.first() + i, n}).node());
+      }
     }
+    const data::NodePtr first = plan.pipelines[0];
+    return DistributedDataset<typename Result::value_type>(first, std::move(plan), replicas,
+                                                           options);
   }
-  const data::NodePtr first = plan.pipelines[0];
-  return DistributedDataset<typename Result::value_type>(first, std::move(plan), replicas, options);
 }
 
 template <class F>

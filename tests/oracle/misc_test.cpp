@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "cohort/input/strategy_input.h"
 #include "cohort/variables/moving_average.h"
 #include "tests/base/captured_log.h"
 #include "tests/base/scoped_environment.h"
@@ -133,9 +134,24 @@ DIFFERS("default/variable_class", "6: a variable of no strategy is a plain one",
   return Variable(1.f).kind_name();
 }
 
-PENDING("default/distribute_dataset_is_same_object", "dataset");
-PENDING("default/datasets_from_function_context", "dataset");
-PENDING("one/dataset_element_device", "dataset");
+DIFFERS("default/distribute_dataset_is_same_object", "11.34: always PerReplica elements",
+        Json::parse("[[0],[1],[2]]")) {
+  Json steps = Json::array();
+  for (const auto& step : default_strategy().distribute_dataset(data::range(3))) {
+    steps.push_back(step.values());
+  }
+  return steps;
+}
+
+CASE("default/datasets_from_function_context") {
+  Json seen = Json::array();
+  default_strategy().distribute_datasets_from_function([&](const InputContext& context) {
+    seen.push_back(
+        {context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync});
+    return data::range(2);
+  });
+  return seen;
+}
 
 CASE("default/distribute_values") {
   return encode(
@@ -143,6 +159,12 @@ CASE("default/distribute_values") {
 }
 
 // One device.
+
+CASE("one/dataset_element_device") {
+  const Strategy s = OneDeviceStrategy("CPU:1");
+  auto iterator = s.distribute_dataset(data::range(4).batch(2)).iterator();
+  return iterator.get_next().devices()->at(0).name();
+}
 
 CASE("one/run_nested_error") {
   const Strategy s = one_device();

@@ -1,0 +1,68 @@
+#include "cohort/data/file_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+
+#include "cohort/base/error.h"
+
+namespace cohort::data::detail {
+namespace {
+
+/// "range(4).map.shuffle(10)", with the inputs of stages that have several in brackets.
+std::string stages(const Node& node) {
+  std::string before;
+  const std::vector<NodePtr> inputs = node.inputs();
+  for (const NodePtr& input : inputs) before += stages(*input) + (inputs.size() > 1 ? "; " : ".");
+  return before + node.name();
+}
+
+std::string unfinished(const std::string& path) {
+  static std::atomic<int> number{0};
+  return cat(path, ".unfinished_", ::getpid(), '_', number++);
+}
+
+}  // namespace
+
+std::string cache_header(const std::string& type, const Node& input) {
+  const std::int64_t count = input.cardinality();
+  return cat("cohort cache 1\nelements: ", type, "\nof: ", stages(input), '\n',
+             count < 0 ? "" : cat("in all: ", count, '\n'));
+}
+
+std::unique_ptr<io::TFRecordReader> open_cache(const std::string& path, const std::string& header) {
+  if (!std::filesystem::exists(path)) return nullptr;
+  auto reader = std::make_unique<io::TFRecordReader>(path, io::Compression::NONE);
+  std::string_view found;
+  if (!reader->next(found) || found != header) {
+    throw InvalidArgument("dataset.cache",
+                          cat(path, " was not made by this dataset: expected\n", header, "got\n",
+                              found.substr(0, 1000), "Delete the file, or name another"));
+  }
+  return reader;
+}
+
+std::string cache_path_for(const std::string& path, const std::string& header) {
+  char hash[20];
+  std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(header));
+  return cat(path, '.', hash);
+}
+
+CacheWriter::CacheWriter(std::string path, const std::string& header)
+    : path_(std::move(path)), unfinished_path_(unfinished(path_)), writer_(unfinished_path_) {
+  writer_.write(header);
+}
+
+CacheWriter::~CacheWriter() {
+  std::error_code is_gone;  // once it is finished
+  std::filesystem::remove(unfinished_path_, is_gone);
+}
+
+void CacheWriter::finish() {
+  writer_.close();
+  std::filesystem::rename(unfinished_path_, path_);
+}
+
+}  // namespace cohort::data::detail
