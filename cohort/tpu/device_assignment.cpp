@@ -22,7 +22,7 @@ int cores_per_replica(const std::vector<std::vector<Coordinates>>& core_assignme
 }  // namespace
 
 DeviceAssignment::DeviceAssignment(Topology topology,
-                                   std::vector<std::vector<Coordinates>> core_assignment)
+                                   const std::vector<std::vector<Coordinates>>& core_assignment)
     : DeviceAssignment(std::move(topology), core_assignment, cores_per_replica(core_assignment)) {}
 
 DeviceAssignment::DeviceAssignment(Topology topology,

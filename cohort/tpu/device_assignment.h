@@ -50,7 +50,7 @@ class DeviceAssignment {
   ///
   /// Throws ValueError if there is no replica, a replica has no core or another number of them than
   /// replica 0, or a place is outside of the mesh or has no device.
-  DeviceAssignment(Topology topology, std::vector<std::vector<Coordinates>> core_assignment);
+  DeviceAssignment(Topology topology, const std::vector<std::vector<Coordinates>>& core_assignment);
 
   /// Places the replicas in a compact grid, none over another.
   ///
