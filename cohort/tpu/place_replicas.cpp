@@ -24,7 +24,7 @@ namespace {
 
 using Places = std::vector<std::vector<Coordinates>>;
 
-constexpr const char* kBuild = "DeviceAssignment.build";
+constexpr const char* kBuild = "DeviceAssignment::build";
 constexpr int kCoreAxis = kMeshRank - 1;
 
 /// The axes in the order in which replicas fill them.

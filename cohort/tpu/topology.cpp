@@ -35,15 +35,15 @@ std::string job_prefix(std::string_view job) { return job.empty() ? "" : cat("/j
 void check_counts(const TopologyProto& proto) {
   const auto check = [](const char* name, int count) {
     if (count >= 0 && count <= Topology::kMostCores) return;
-    throw ValueError("Topology.parse", cat(name, " must be a number from 0 to ",
-                                           Topology::kMostCores, ", got ", count));
+    throw ValueError("Topology::parse", cat(name, " must be a number from 0 to ",
+                                            Topology::kMostCores, ", got ", count));
   };
   check("num_tasks", proto.num_tasks);
   check("num_tpu_devices_per_task", proto.num_tpu_devices_per_task);
   const auto expected =
       std::uint64_t(proto.num_tasks) * std::uint64_t(proto.num_tpu_devices_per_task) * kMeshRank;
   if (proto.device_coordinates.size() != expected) {
-    throw ValueError("Topology.parse",
+    throw ValueError("Topology::parse",
                      cat("device_coordinates must be num_tasks (", proto.num_tasks,
                          ") * num_tpu_devices_per_task (", proto.num_tpu_devices_per_task,
                          ") * 4 numbers, got ", proto.device_coordinates.size()));
@@ -72,7 +72,7 @@ Topology::Topology(std::vector<int> mesh_shape,
 Topology Topology::full_mesh(const std::vector<int>& mesh_shape, int num_tasks) {
   const int cores = cores_of(mesh_shape);
   if (num_tasks < 1 || cores % num_tasks != 0) {
-    throw ValueError("Topology.full_mesh",
+    throw ValueError("Topology::full_mesh",
                      cat(cores, " cores cannot be dealt out evenly to ", num_tasks, " tasks"));
   }
   std::vector<std::vector<Coordinates>> tasks(num_tasks);

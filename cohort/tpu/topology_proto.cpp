@@ -96,8 +96,8 @@ TopologyProto read_topology_proto(std::string_view bytes) {
   try {
     return read_fields(bytes);
   } catch (const InvalidArgument&) {  // its text speaks of records of Examples
-    throw ValueError("Topology.parse", cat("expected the bytes of a TopologyProto, got ",
-                                           bytes.size(), " bytes that are cut off or damaged"));
+    throw ValueError("Topology::parse", cat("expected the bytes of a TopologyProto, got ",
+                                            bytes.size(), " bytes that are cut off or damaged"));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using Points = std::vector<Point>;
 
-int distance(const Point& a, const Point& b) {
+int steps_between(const Point& a, const Point& b) {
   return std::abs(a[0] - b[0]) + std::abs(a[1] - b[1]) + std::abs(a[2] - b[2]);
 }
 
@@ -74,7 +74,7 @@ TEST(RingOrder, IsARingOfNeighboursWhereAllSizesAreEven) {
     const Points order = ring_order(sizes);
     EXPECT_TRUE(has_every_point_once(order, sizes));
     for (std::size_t i = 0; i < order.size(); ++i) {
-      EXPECT_EQ(distance(order[i], order[(i + 1) % order.size()]), 1) << i;
+      EXPECT_EQ(steps_between(order[i], order[(i + 1) % order.size()]), 1) << i;
     }
     EXPECT_TRUE(log.lines().empty());
   }
