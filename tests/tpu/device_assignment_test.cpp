@@ -65,11 +65,11 @@ TEST(BuildAssignment, MakesAGridCloseToACube) {
                                                                                  {1, 0, 1, 0},
                                                                                  {0, 1, 1, 0},
                                                                                  {1, 1, 1, 0}}));
-  // 5 of 16: y and z have room for one, so x takes what the root of 5 is rounded up to, 3 of 4.
+  // 5 of 16: z and the core axis have room for one, so x takes the root of 5 rounded up: 3 of 4.
   EXPECT_EQ(starts({4, 4, 1, 1}, {.num_replicas = 5}),
             (std::vector<Coordinates>{
                 {0, 0, 0, 0}, {1, 0, 0, 0}, {2, 0, 0, 0}, {0, 1, 0, 0}, {1, 1, 0, 0}}));
-  // The root of 27 is 3, although floating point is a little off.
+  // 27 of 125: 3 along each axis.
   EXPECT_EQ(starts({5, 5, 5, 1}, {.num_replicas = 27}).back(), (Coordinates{2, 2, 2, 0}));
 }
 
