@@ -98,6 +98,25 @@ class Strategy {
   template <class Nest>
   auto make_numpy_dataset(const Nest& arrays) const;
 
+  // Logical devices: one replica spread over several. Defined in `spmd/`.
+
+  /// The tensor on one logical device of the replica that calls this, whose thread will run the
+  /// operations on it. No value changes, and gradients flow back. Throws ValueError for a device
+  /// that a replica does not have, outside of replicas, and where the strategy partitions by
+  /// itself.
+  at::Tensor assign_to_logical_device(const at::Tensor& tensor, int logical_device) const;
+
+  /// The tensor cut into tiles: dimension d into `partition_dimensions[d]` parts, one tile for each
+  /// logical device, in row-major order. Operations on it run on all devices at once; convolutions
+  /// and the like exchange what lies at the edges. Throws ValueError unless there is a number for
+  /// each dimension, all but the first dimension divide evenly, and the product is the number of
+  /// logical devices.
+  at::Tensor split_to_logical_devices(const at::Tensor& tensor,
+                                      const std::vector<std::int64_t>& partition_dimensions) const;
+
+  /// The tensor as all logical devices see it whole.
+  at::Tensor replicate_to_logical_devices(const at::Tensor& tensor) const;
+
   /// True for handles of the same strategy.
   friend bool operator==(const Strategy& a, const Strategy& b) {
     return a.extended_.get() == b.extended_.get();

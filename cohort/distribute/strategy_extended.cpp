@@ -113,6 +113,24 @@ void StrategyExtended::wait_until_idle() {
   for (int n = runs_in_flight_.load(); n > 0; n = runs_in_flight_.load()) runs_in_flight_.wait(n);
 }
 
+int StrategyExtended::logical_devices_per_replica() const {
+  return settings_.logical_devices.empty() ? 1
+                                           : static_cast<int>(settings_.logical_devices[0].size());
+}
+
+std::vector<Device> StrategyExtended::logical_devices(int local_replica) const {
+  if (settings_.logical_devices.empty()) return {layout().device(local_replica)};
+  return settings_.logical_devices[local_replica];
+}
+
+std::shared_ptr<spmd::Mesh> StrategyExtended::logical_mesh(
+    int local_replica, FunctionRef<std::shared_ptr<spmd::Mesh>()> make) {
+  const MutexLock lock(meshes_mutex_);
+  meshes_.resize(layout().local());
+  if (!meshes_[local_replica]) meshes_[local_replica] = make();
+  return meshes_[local_replica];
+}
+
 StrategyExtended::Team& StrategyExtended::take_team() {
   runs_in_flight_.fetch_add(1);
   const MutexLock lock(teams_mutex_);

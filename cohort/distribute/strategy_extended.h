@@ -25,6 +25,9 @@ namespace cohort {
 
 class ClusterResolver;
 class InputWorkers;
+namespace spmd {
+class Mesh;
+}
 class Variable;
 class VariableColocation;
 struct VariableOptions;
@@ -53,6 +56,11 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     int intra_op_threads = 0;
     /// How values are combined over devices; null takes the default for the devices.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;
+    /// Where each replica's logical devices lie, several for each replica or one; empty: the
+    /// replica's own device.
+    std::vector<std::vector<Device>> logical_devices;
+    /// Every tensor is partitioned, none assigned to one device.
+    bool use_spmd_partitioning = false;
     /// Holds for every collective, where the call itself does not say otherwise.
     CommunicationOptions communication;
   };
@@ -83,6 +91,16 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   virtual bool should_checkpoint() const { return true; }
   virtual bool should_save_summary() const { return true; }
   virtual bool require_static_shapes() const { return false; }
+
+  // Logical devices.
+
+  int logical_devices_per_replica() const;
+  /// Where those of a local replica lie.
+  std::vector<Device> logical_devices(int local_replica) const;
+  bool use_spmd_partitioning() const { return settings_.use_spmd_partitioning; }
+  /// The threads of a local replica's logical devices; `make` makes them when first asked.
+  std::shared_ptr<spmd::Mesh> logical_mesh(int local_replica,
+                                           FunctionRef<std::shared_ptr<spmd::Mesh>()> make);
 
   // Running.
 
@@ -205,6 +223,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);
   std::vector<Team*> free_teams_ COHORT_GUARDED_BY(teams_mutex_);
   std::atomic<int> runs_in_flight_{0};
+
+  Mutex meshes_mutex_;
+  std::vector<std::shared_ptr<spmd::Mesh>> meshes_ COHORT_GUARDED_BY(meshes_mutex_);
 
   Mutex handle_mutex_;
   std::weak_ptr<StrategyExtended> handle_ COHORT_GUARDED_BY(handle_mutex_);

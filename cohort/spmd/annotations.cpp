@@ -1,0 +1,111 @@
+// The methods of Strategy that say where a tensor lies.
+
+#include "cohort/base/error.h"
+#include "cohort/distribute/context.h"
+#include "cohort/distribute/replica_context.h"
+#include "cohort/distribute/strategy.h"
+#include "cohort/spmd/placement.h"
+
+namespace cohort {
+namespace spmd {
+
+MeshPtr mesh_of_replica(const char* where) {
+  ReplicaContext* replica = replica_context_or_null();
+  if (!replica) {
+    throw ValueError(where,
+                     "logical devices belong to a replica: call this inside of strategy.run()");
+  }
+  StrategyExtended& strategy = replica->extended();
+  const int id = replica->local_id();
+  return strategy.logical_mesh(id, [&] {
+    const int global = strategy.layout().first() + id;
+    const std::vector<Device> devices = strategy.logical_devices(id);
+    return std::make_shared<Mesh>(
+        cat("the ", devices.size(), " logical devices of replica ", global), devices);
+  });
+}
+
+}  // namespace spmd
+
+namespace {
+
+/// The replica's mesh, which must be this strategy's.
+spmd::MeshPtr own_mesh(const StrategyExtended& strategy, const at::Tensor& tensor,
+                       const char* where) {
+  const ReplicaContext* replica = replica_context_or_null();
+  if (replica && &replica->extended() != &strategy) {
+    throw ValueError(
+        where, cat("a tensor of sizes ", tensor.sizes(), " in a replica of ",
+                   replica->extended().name(), " can't be annotated by another ", strategy.name()));
+  }
+  if (!replica) {
+    throw ValueError(where, cat("a tensor of sizes ", tensor.sizes(),
+                                " was annotated outside of a replica: the ",
+                                strategy.logical_devices_per_replica(),
+                                " logical devices are each replica's own; call this inside of "
+                                "strategy.run()"));
+  }
+  return spmd::mesh_of_replica(where);
+}
+
+[[noreturn]] void refuse(const char* where, const at::Tensor& tensor, const std::string& layout,
+                         const std::string& what, int devices) {
+  throw ValueError(where,
+                   cat("a tensor of sizes ", tensor.sizes(), " can't be ", layout, ": ", what,
+                       "; a replica has ", devices, " logical device", devices == 1 ? "" : "s"));
+}
+
+}  // namespace
+
+at::Tensor Strategy::assign_to_logical_device(const at::Tensor& tensor, int logical_device) const {
+  const char* where = "strategy.assign_to_logical_device";
+  const int devices = extended_->logical_devices_per_replica();
+  if (extended_->use_spmd_partitioning()) {
+    refuse(where, tensor, "assigned to one device",
+           "the strategy partitions all tensors itself, use split_to_logical_devices()", devices);
+  }
+  if (logical_device < 0 || logical_device >= devices) {
+    refuse(where, tensor, cat("assigned to logical device ", logical_device),
+           cat("expected 0 to ", devices - 1), devices);
+  }
+  const spmd::MeshPtr mesh = own_mesh(*extended_, tensor, where);
+  return devices == 1 ? tensor : spmd::assign(tensor, mesh, logical_device);
+}
+
+at::Tensor Strategy::split_to_logical_devices(
+    const at::Tensor& tensor, const std::vector<std::int64_t>& partition_dimensions) const {
+  const char* where = "strategy.split_to_logical_devices";
+  const int devices = extended_->logical_devices_per_replica();
+  const at::IntArrayRef parts(partition_dimensions);
+  const std::string layout = cat("split ", parts);
+  if (static_cast<std::int64_t>(parts.size()) != tensor.dim()) {
+    refuse(where, tensor, layout,
+           cat("expected a number of parts for each of its ", tensor.dim(), " dimensions"),
+           devices);
+  }
+  std::int64_t product = 1;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    product *= parts[d];
+    if (parts[d] < 1) refuse(where, tensor, layout, "parts must be positive", devices);
+    // The last batch of an epoch may be shorter.
+    if (d > 0 && tensor.size(d) % parts[d] != 0) {
+      refuse(where, tensor, layout,
+             cat("dimension ", d, " of size ", tensor.size(d), " does not divide into ", parts[d],
+                 " equal parts"),
+             devices);
+    }
+  }
+  if (product != devices) {
+    refuse(where, tensor, layout,
+           cat("that is ", product, " parts, expected one for each logical device"), devices);
+  }
+  const spmd::MeshPtr mesh = own_mesh(*extended_, tensor, where);
+  return devices == 1 ? tensor : spmd::split(tensor, mesh, parts);
+}
+
+at::Tensor Strategy::replicate_to_logical_devices(const at::Tensor& tensor) const {
+  own_mesh(*extended_, tensor, "strategy.replicate_to_logical_devices");
+  return spmd::full(tensor);
+}
+
+}  // namespace cohort

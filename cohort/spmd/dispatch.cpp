@@ -1,0 +1,168 @@
+#include "cohort/spmd/dispatch.h"
+
+#include <mutex>
+
+#include "cohort/base/error.h"
+
+namespace cohort::spmd {
+namespace {
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  // In inference mode operations arrive that autograd would have taken apart.
+  if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+    return;
+  }
+  gather_and_run(op, stack, "there is no rule for it");
+}
+
+void register_all() {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (dispatcher.hasBackendFallbackForDispatchKey(kShardKey)) {
+    throw RuntimeError("spmd",
+                       "this LibTorch, or a library in this process, uses the dispatch key Fake "
+                       "itself: logical devices don't work beside it; unload that library, or use "
+                       "another version of LibTorch");
+  }
+  static torch::Library any(torch::Library::IMPL, "_", kShardKey, __FILE__, __LINE__);
+  any.fallback(boxed<&fallback>());
+  static torch::Library aten(torch::Library::IMPL, "aten", kShardKey, __FILE__, __LINE__);
+  register_pointwise(aten);
+  register_reductions(aten);
+  register_matmul(aten);
+  register_views(aten);
+  register_softmax(aten);
+}
+
+/// Replaces sharded tensors, in lists too, by whole ones.
+void gather_in(c10::IValue& value) {
+  if (value.isTensor()) {
+    value = gather(value.toTensor());
+  } else if (value.isTensorList()) {
+    auto tensors = value.toTensorVector();
+    for (Tensor& tensor : tensors) tensor = gather(tensor);
+    value = std::move(tensors);
+  } else if (value.isList()) {
+    const auto list = value.toList();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const c10::IValue each = list.get(i);
+      if (each.isTensor()) list.set(i, gather(each.toTensor()));
+    }
+  }
+}
+
+void collect_tensors(const c10::IValue& value, std::vector<Tensor>& tensors) {
+  if (value.isTensor()) {
+    tensors.push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const Tensor& tensor : value.toTensorVector()) tensors.push_back(tensor);
+  } else if (value.isList()) {
+    for (const c10::IValue& each : value.toList().vec()) collect_tensors(each, tensors);
+  }
+}
+
+}  // namespace
+
+void require_rules() {
+  static std::once_flag once;
+  std::call_once(once, register_all);
+}
+
+BoxedCall::BoxedCall(const c10::OperatorHandle& op, Stack* stack)
+    : op_(op),
+      stack_(stack),
+      count_(op.schema().arguments().size()),
+      base_(stack->size() - count_) {}
+
+std::size_t BoxedCall::index_of(const char* name) const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (argument(i).name() == name) return i;
+  }
+  throw RuntimeError(op_.schema().name(), cat("the rule expects an argument ", name));
+}
+
+bool BoxedCall::changes(std::size_t i) const {
+  const auto* alias = argument(i).alias_info();
+  return alias && alias->isWrite();
+}
+
+std::vector<c10::IValue> BoxedCall::take() {
+  std::vector<c10::IValue> arguments(std::make_move_iterator(stack_->begin() + base_),
+                                     std::make_move_iterator(stack_->end()));
+  stack_->resize(base_);
+  return arguments;
+}
+
+MeshPtr common_mesh(const char* op, std::span<const Tensor> tensors) {
+  const ShardedTensorImpl* first = nullptr;
+  for (const Tensor& tensor : tensors) {
+    if (!is_sharded(tensor)) continue;
+    const ShardedTensorImpl* each = impl(tensor);
+    if (!first) first = each;
+    if (each->mesh() == first->mesh()) continue;
+    throw ValueError(op, cat("tensors of different meshes can't meet: ", *first->layout(), " of ",
+                             first->mesh()->name(), ", and ", *each->layout(), " of ",
+                             each->mesh()->name(), "; take spmd::full(tensor) of one of them"));
+  }
+  return first ? first->mesh() : nullptr;
+}
+
+std::string describe(std::span<const Tensor> tensors) {
+  std::string text;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (!text.empty()) text += "; ";
+    text += is_sharded(tensor) ? cat(layout_of(tensor)) : cat(tensor.sizes());
+  }
+  return text;
+}
+
+void gather_and_run(const c10::OperatorHandle& op, Stack* stack, const std::string& reason) {
+  Operation operation(op.schema().name().c_str());
+  const BoxedCall call(op, stack);
+  std::vector<Tensor> tensors;
+  for (std::size_t i = 0; i < call.size(); ++i) collect_tensors(call[i], tensors);
+  operation.gathers(reason, describe(tensors));
+  const MeshPtr mesh = common_mesh(op.schema().name().c_str(), tensors);
+  const BelowAutograd below;
+
+  struct Change {
+    std::string alias;
+    Tensor sharded, whole;
+  };
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < call.size(); ++i) {
+    c10::IValue& value = call[i];
+    if (!value.isTensor() || !call.changes(i) || !is_sharded(value.toTensor())) {
+      gather_in(value);
+      continue;
+    }
+    const Tensor sharded = value.toTensor();
+    Tensor whole = gather(sharded);
+    if (layout_of(sharded).tiles() == 1) whole = whole.clone();
+    const auto& names = call.argument(i).alias_info()->beforeSets();
+    changes.push_back({names.begin()->toUnqualString(), sharded, whole});
+    value = whole;
+  }
+  op.callBoxed(stack);
+  for (const Change& change : changes) write_to(change.sharded, change.whole);
+
+  const auto& returns = op.schema().returns();
+  for (std::size_t r = 0; r < returns.size(); ++r) {
+    c10::IValue& value = (*stack)[stack->size() - returns.size() + r];
+    const auto* alias = returns[r].alias_info();
+    if (!alias || !value.isTensor()) continue;
+    if (alias->isWrite()) {
+      for (const Change& change : changes) {
+        if (alias->beforeSets().begin()->toUnqualString() == change.alias) value = change.sharded;
+      }
+    } else if (mesh) {  // a copy in place of a view
+      const Tensor copy = value.toTensor();
+      Tensor view = wrap(mesh, std::make_shared<Layout>(Layout::whole(copy.sizes(), 0)), {copy});
+      impl(view)->freeze();
+      value = view;
+    }
+  }
+}
+
+}  // namespace cohort::spmd
