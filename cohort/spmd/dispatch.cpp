@@ -32,6 +32,7 @@ void register_all() {
   register_matmul(aten);
   register_views(aten);
   register_softmax(aten);
+  register_convolution(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.
