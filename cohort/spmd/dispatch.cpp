@@ -33,6 +33,7 @@ void register_all() {
   register_views(aten);
   register_softmax(aten);
   register_convolution(aten);
+  register_joining(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.

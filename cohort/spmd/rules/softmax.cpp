@@ -2,27 +2,14 @@
 // element and the sum of exponentials are then found over all parts first.
 
 #include <ATen/ATen.h>
-#include <ATen/WrapDimUtils.h>
 
 #include "cohort/spmd/partition.h"
+#include "cohort/spmd/rules/relayout.h"
 
 namespace cohort::spmd {
 namespace {
 
 using Task = Partition::Task;
-
-bool is_split_along(const Tensor& x, std::int64_t dim) {
-  return is_sharded(x) && x.dim() > 0 &&
-         layout_of(x).parts(static_cast<int>(at::maybe_wrap_dim(dim, x.dim()))) > 1;
-}
-
-/// Letters of all dimensions, with '*' for the one that is needed whole.
-std::string letters_but(const Tensor& x, std::int64_t dim) {
-  std::string letters;
-  for (std::int64_t d = 0; d < x.dim(); ++d) letters += static_cast<char>('a' + d);
-  if (x.dim() > 0) letters[at::maybe_wrap_dim(dim, x.dim())] = '*';
-  return letters;
-}
 
 Tensor in_precision(const Tensor& x, bool half_to_float) {
   return half_to_float ? x.to(at::kFloat) : x;

@@ -1,0 +1,69 @@
+#include "cohort/spmd/rules/relayout.h"
+
+#include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+
+#include <numeric>
+
+namespace cohort::spmd {
+
+bool is_split_along(const Tensor& x, std::int64_t dim) {
+  return is_sharded(x) && x.dim() > 0 &&
+         layout_of(x).parts(static_cast<int>(at::maybe_wrap_dim(dim, x.dim()))) > 1;
+}
+
+const Tensor& leader_of(std::span<const Tensor> tensors) {
+  const Tensor* best = nullptr;
+  const auto is_better = [&](const Tensor& each) {
+    if (!best) return true;
+    const bool is_cut = layout_of(each).tiles() > 1, best_is_cut = layout_of(*best).tiles() > 1;
+    return is_cut != best_is_cut ? is_cut : each.numel() > best->numel();
+  };
+  for (const Tensor& each : tensors) {
+    if (is_sharded(each) && is_better(each)) best = &each;
+  }
+  return *best;
+}
+
+LayoutPtr layout_like(const Layout& like, at::IntArrayRef sizes) {
+  std::vector<Cuts> cuts;
+  int tiles = 1;
+  for (int d = 0; d < like.dim(); ++d) {
+    const bool is_same = sizes[d] == like.sizes()[d];
+    cuts.push_back(is_same ? like.cuts(d) : even_cuts(sizes[d], like.parts(d)));
+    tiles *= static_cast<int>(cuts.back().size()) - 1;
+  }
+  const Layout shape(sizes, cuts, std::vector<int>(tiles, 0));
+  std::vector<int> devices;
+  for (int i = 0; i < tiles; ++i) devices.push_back(like.device(like.tile_at(shape.place(i))));
+  return std::make_shared<Layout>(sizes, std::move(cuts), std::move(devices));
+}
+
+LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& leader) {
+  const Layout& layout = layout_of(leader);
+  if (layout.tiles() == 1 || sizes.empty()) {
+    return std::make_shared<Layout>(Layout::whole(sizes, layout.device(0)));
+  }
+  Dims parts(sizes.size(), 1);
+  parts[dim] = impl(leader)->mesh()->size();
+  return std::make_shared<Layout>(Layout::split(sizes, parts));
+}
+
+std::string letters_of(std::int64_t dims) {
+  std::string letters(dims, 'a');
+  std::iota(letters.begin(), letters.end(), 'a');
+  return letters;
+}
+
+std::string letters_but(const Tensor& x, std::int64_t dim) {
+  std::string letters = letters_of(x.dim());
+  if (x.dim() > 0) letters[at::maybe_wrap_dim(dim, x.dim())] = '*';
+  return letters;
+}
+
+Tensor fetch_copy(const Tensor& tensor, const Region& region, double pad) {
+  const Tensor part = fetch(tensor, region, pad);
+  return part.storage().use_count() == 1 ? part : part.clone(at::MemoryFormat::Contiguous);
+}
+
+}  // namespace cohort::spmd

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cohort/spmd/sharded_tensor.h"
+
+/// What several rules ask about layouts.
+namespace cohort::spmd {
+
+/// A tensor is cut along a dimension, which may count from the end.
+bool is_split_along(const Tensor& x, std::int64_t dim);
+
+/// The sharded tensor that a result follows: the largest one that is cut, else the largest one.
+/// There must be one.
+const Tensor& leader_of(std::span<const Tensor> tensors);
+
+/// As another layout cuts as many dimensions, over the same devices. A dimension of another size is
+/// cut evenly, into as many parts.
+LayoutPtr layout_like(const Layout& like, at::IntArrayRef sizes);
+
+/// One dimension in a part for each device; whole where the leader lies on one device.
+LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& leader);
+
+/// Letters of the dimensions for Partition: "abc". Those of `x` but one: "a*c".
+std::string letters_of(std::int64_t dims);
+std::string letters_but(const Tensor& x, std::int64_t dim);
+
+/// Like fetch(), but never a view.
+Tensor fetch_copy(const Tensor& tensor, const Region& region, double pad = 0);
+
+}  // namespace cohort::spmd
