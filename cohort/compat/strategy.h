@@ -48,4 +48,30 @@ auto experimental_distribute_values_from_function(const Strategy& strategy, F&& 
   return strategy.distribute_values_from_function(fn);
 }
 
+/// `Strategy::assign_to_logical_device`.
+inline at::Tensor experimental_assign_to_logical_device(const Strategy& strategy,
+                                                        const at::Tensor& tensor,
+                                                        int logical_device_id) {
+  warn_deprecated("experimental_assign_to_logical_device",
+                  "use strategy.assign_to_logical_device()");
+  return strategy.assign_to_logical_device(tensor, logical_device_id);
+}
+
+/// `Strategy::split_to_logical_devices`.
+inline at::Tensor experimental_split_to_logical_devices(
+    const Strategy& strategy, const at::Tensor& tensor,
+    const std::vector<std::int64_t>& partition_dimensions) {
+  warn_deprecated("experimental_split_to_logical_devices",
+                  "use strategy.split_to_logical_devices()");
+  return strategy.split_to_logical_devices(tensor, partition_dimensions);
+}
+
+/// `Strategy::replicate_to_logical_devices`.
+inline at::Tensor experimental_replicate_to_logical_devices(const Strategy& strategy,
+                                                            const at::Tensor& tensor) {
+  warn_deprecated("experimental_replicate_to_logical_devices",
+                  "use strategy.replicate_to_logical_devices()");
+  return strategy.replicate_to_logical_devices(tensor);
+}
+
 }  // namespace cohort::compat

@@ -10,15 +10,18 @@
 namespace cohort {
 namespace {
 
-/// A function that takes a generator and was not given one gets the replica's.
+thread_local const at::Generator* own_generator = nullptr;
+
+/// A function that takes a generator and was not given one gets the thread's own, or the replica's.
 void fill_in_generator(const c10::OperatorHandle& op, c10::DispatchKeySet,
                        torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const std::size_t base = stack->size() - arguments.size();
   ReplicaContext* replica = replica_context_or_null();
-  for (std::size_t i = 0; replica && i < arguments.size(); ++i) {
+  for (std::size_t i = 0; (own_generator || replica) && i < arguments.size(); ++i) {
     auto& value = (*stack)[base + i];
-    if (arguments[i].name() == "generator" && value.isNone()) value = replica->generator();
+    if (arguments[i].name() != "generator" || !value.isNone()) continue;
+    value = own_generator ? *own_generator : replica->generator();
   }
   const c10::impl::ExcludeDispatchKeyGuard below(detail::kRandomKey);
   op.callBoxed(stack);
@@ -63,6 +66,10 @@ std::uint64_t replica_seed(std::uint64_t seed, std::uint64_t run, int replica) {
 }
 
 ReplicaRandom::ReplicaRandom() : include_((register_mode_once(), kRandomKey)) {}
+
+OwnGenerator::OwnGenerator(at::Generator generator)
+    : generator_(std::move(generator)), before_(std::exchange(own_generator, &generator_)) {}
+OwnGenerator::~OwnGenerator() { own_generator = before_; }
 
 }  // namespace detail
 }  // namespace cohort

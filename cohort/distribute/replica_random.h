@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdint>
@@ -26,6 +27,20 @@ class ReplicaRandom {
 
  private:
   c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+/// Puts it into effect for a thread that works for a replica, with a generator of its own.
+class OwnGenerator {
+ public:
+  explicit OwnGenerator(at::Generator generator);
+  ~OwnGenerator();
+  OwnGenerator(const OwnGenerator&) = delete;
+  OwnGenerator& operator=(const OwnGenerator&) = delete;
+
+ private:
+  ReplicaRandom mode_;
+  at::Generator generator_;
+  const at::Generator* before_;
 };
 
 /// Suspends the mode: a merge_call's function is not in a replica.

@@ -118,17 +118,17 @@ int StrategyExtended::logical_devices_per_replica() const {
                                            : static_cast<int>(settings_.logical_devices[0].size());
 }
 
-std::vector<Device> StrategyExtended::logical_devices(int local_replica) const {
-  if (settings_.logical_devices.empty()) return {layout().device(local_replica)};
-  return settings_.logical_devices[local_replica];
+std::vector<Device> StrategyExtended::logical_devices(int copy) const {
+  if (settings_.logical_devices.empty()) return {layout().devices()[copy]};
+  return settings_.logical_devices[copy];
 }
 
 std::shared_ptr<spmd::Mesh> StrategyExtended::logical_mesh(
-    int local_replica, FunctionRef<std::shared_ptr<spmd::Mesh>()> make) {
+    int copy, FunctionRef<std::shared_ptr<spmd::Mesh>()> make) {
   const MutexLock lock(meshes_mutex_);
-  meshes_.resize(layout().local());
-  if (!meshes_[local_replica]) meshes_[local_replica] = make();
-  return meshes_[local_replica];
+  meshes_.resize(layout().copies());
+  if (!meshes_[copy]) meshes_[copy] = make();
+  return meshes_[copy];
 }
 
 StrategyExtended::Team& StrategyExtended::take_team() {

@@ -25,6 +25,7 @@ namespace cohort {
 
 class ClusterResolver;
 class InputWorkers;
+class LogicalDeviceScope;
 namespace spmd {
 class Mesh;
 }
@@ -56,8 +57,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     int intra_op_threads = 0;
     /// How values are combined over devices; null takes the default for the devices.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;
-    /// Where each replica's logical devices lie, several for each replica or one; empty: the
-    /// replica's own device.
+    /// Where the logical devices of a replica lie, for each device of the layout; empty: a replica
+    /// has one, its own device.
     std::vector<std::vector<Device>> logical_devices;
     /// Every tensor is partitioned, none assigned to one device.
     bool use_spmd_partitioning = false;
@@ -95,11 +96,15 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   // Logical devices.
 
   int logical_devices_per_replica() const;
-  /// Where those of a local replica lie.
-  std::vector<Device> logical_devices(int local_replica) const;
+  /// Where those of the replicas of a device lie, by its index in the layout. Replicas that share a
+  /// device take turns, and share its logical devices.
+  std::vector<Device> logical_devices(int copy) const;
   bool use_spmd_partitioning() const { return settings_.use_spmd_partitioning; }
-  /// The threads of a local replica's logical devices; `make` makes them when first asked.
-  std::shared_ptr<spmd::Mesh> logical_mesh(int local_replica,
+  /// While the result lives, variables of this thread are placed on a logical device of each
+  /// replica. Throws ValueError for one that there is not. Defined in `variables/`.
+  [[nodiscard]] LogicalDeviceScope logical_device(int logical_device_id) const;
+  /// Their threads; `make` makes them when first asked.
+  std::shared_ptr<spmd::Mesh> logical_mesh(int copy,
                                            FunctionRef<std::shared_ptr<spmd::Mesh>()> make);
 
   // Running.

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/spmd/sharded_tensor.h"
 
 namespace cohort {
 
@@ -31,9 +32,30 @@ GradientSum::GradientSum(const ReplicaLayout& layout,
 namespace {
 
 bool alike(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.device().is_cpu() && b.device().is_cpu() &&
-         a.layout() == at::kStrided && b.layout() == at::kStrided && a.dtype() == b.dtype() &&
-         a.sizes() == b.sizes() && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+  return a.defined() && b.defined() && !spmd::is_sharded(a) && !spmd::is_sharded(b) &&
+         a.device().is_cpu() && b.device().is_cpu() && a.layout() == at::kStrided &&
+         b.layout() == at::kStrided && a.dtype() == b.dtype() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+}
+
+/// Tile by tile for parameters that are spread over logical devices, which are each replica's own.
+at::Tensor sum_of(const at::Tensor& a, const at::Tensor& b) {
+  if (!spmd::is_sharded(a)) {
+    return collectives::reduce_tensors(ReduceOp::SUM, std::vector<at::Tensor>{a, b});
+  }
+  std::vector<at::Tensor> tiles;
+  for (std::size_t i = 0; i < spmd::impl(a)->tiles().size(); ++i) {
+    tiles.push_back(sum_of(spmd::impl(a)->tiles()[i], spmd::impl(b)->tiles()[i]));
+  }
+  return spmd::wrap(spmd::impl(a)->mesh(), spmd::impl(a)->layout(), std::move(tiles));
+}
+
+/// A copy for another replica's parameter.
+at::Tensor copy_for(const at::Tensor& parameter, const at::Tensor& sum) {
+  if (!spmd::is_sharded(sum)) return sum.to(parameter.device(), false, /*copy=*/true);
+  std::vector<at::Tensor> tiles;
+  for (const at::Tensor& tile : spmd::impl(sum)->tiles()) tiles.push_back(tile.clone());
+  return spmd::wrap(spmd::impl(parameter)->mesh(), spmd::impl(sum)->layout(), std::move(tiles));
 }
 
 }  // namespace
@@ -45,7 +67,7 @@ void GradientSum::fold(int left, int right, int parameter) const {
     void* const output = a.data_ptr();
     collectives::ordered_sum(a.scalar_type(), pair_, leaves, {&output, 1}, {0, a.numel()});
   } else {
-    a = collectives::reduce_tensors(ReduceOp::SUM, std::vector<at::Tensor>{a, b});
+    a = sum_of(a, b);
   }
   b = at::Tensor();
 }
@@ -66,22 +88,21 @@ void GradientSum::sum(int parameter, Range range) const {
                            {outputs.data(), outputs.size()}, range);
 }
 
-/// Sparse gradients, other devices, and layouts that differ between replicas.
+/// Sparse gradients, other devices, layouts that differ between replicas, and sharded ones.
 void GradientSum::sum_whole(int parameter) const {
   const at::Tensor sum = sum_of_node(parameter, {0, static_cast<int>(parameters_.size())});
   for (const int r : owners_) {
-    grad(r, parameter) = sum.to(parameters_[r][parameter].device(), false, /*copy=*/true);
+    grad(r, parameter) = copy_for(parameters_[r][parameter], sum);
   }
 }
 
 at::Tensor GradientSum::sum_of_node(int parameter, Node node) const {
   if (std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end()) {
-    return grad(node.lo, parameter).detach().to(parameters_[0][parameter].device());
+    const at::Tensor own = grad(node.lo, parameter).detach();
+    return spmd::is_sharded(own) ? own : own.to(parameters_[0][parameter].device());
   }
   const int cut = collectives::split_point(node.lo, node.hi);
-  const at::Tensor pair[] = {sum_of_node(parameter, {node.lo, cut}),
-                             sum_of_node(parameter, {cut, node.hi})};
-  return collectives::reduce_tensors(ReduceOp::SUM, pair);
+  return sum_of(sum_of_node(parameter, {node.lo, cut}), sum_of_node(parameter, {cut, node.hi}));
 }
 
 at::Tensor without_entries(const at::Tensor& sparse) {

@@ -2,12 +2,15 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/optim/module_parameters.h"
 #include "cohort/optim/same_bits.h"
+#include "cohort/spmd/placement.h"
 
 namespace cohort {
 namespace {
@@ -85,6 +88,69 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, con
     share_parameters(r);
     copy_buffers(r);
   }
+  split_parameters();
+  if (strategy_->logical_devices_per_replica() > 1) place_gradients();
+}
+
+void ReplicatedModule::split_parameters() {
+  std::vector<bool> is_used(options_.split_parameters.size(), false);
+  for (const auto& entry : replicas_[0]->named_parameters()) {
+    for (std::size_t i = 0; i < options_.split_parameters.size(); ++i) {
+      const auto& [pattern, parts] = options_.split_parameters[i];
+      if (fnmatch(pattern.c_str(), entry.key().c_str(), 0) != 0) continue;
+      split_parameter(entry.key(), parts);
+      is_used[i] = true;
+      break;
+    }
+  }
+  for (std::size_t i = 0; i < is_used.size(); ++i) {
+    if (is_used[i]) continue;
+    throw ValueError("Model", cat("no parameter fits the pattern \"",
+                                  options_.split_parameters[i].first, "\" of .split_parameters"));
+  }
+}
+
+void ReplicatedModule::split_parameter(const std::string& name,
+                                       const std::vector<std::int64_t>& parts) {
+  const at::Tensor whole = *replicas_[0]->named_parameters().find(name);
+  const int devices = strategy_->logical_devices_per_replica();
+  std::int64_t product = 1;
+  for (const std::int64_t each : parts) product *= each;
+  if (static_cast<std::int64_t>(parts.size()) != whole.dim() || product != devices) {
+    throw ValueError("Model", cat("parameter ", name, " of sizes ", whole.sizes(),
+                                  " can't be split ", at::IntArrayRef(parts),
+                                  ": expected a number for each dimension, whose product is the ",
+                                  devices, " logical devices of a replica"));
+  }
+  for (int r = 0; r < replicas(); ++r) {
+    const int copy = copy_of(r);
+    const int owner = owner_of(copy);
+    const at::Tensor own =
+        owner == r ? spmd::split(whole.detach(), spmd::mesh_of_copy(*strategy_, copy), parts)
+                   : replicas_[owner]->named_parameters().find(name)->detach();
+    replace_parameter(*replicas_[r], name, own.set_requires_grad(whole.requires_grad()));
+  }
+}
+
+/// An operation of a parameter with a tensor that is spread over logical devices gives a gradient
+/// that is spread as well; an optimizer wants it where the parameter is.
+void ReplicatedModule::place_gradients() {
+  for (const auto& module : replicas_) {
+    for (const at::Tensor& parameter : module->parameters()) {
+      const bool trainable = parameter.requires_grad();
+      parameter.set_requires_grad(true);  // only then it takes a hook
+      if (spmd::is_sharded(parameter)) {
+        const auto layout = spmd::impl(parameter)->layout();
+        const auto mesh = spmd::impl(parameter)->mesh();
+        parameter.register_hook([layout, mesh](const at::Tensor& gradient) {
+          return spmd::redistribute(gradient, mesh, layout);
+        });
+      } else {
+        parameter.register_hook([](const at::Tensor& gradient) { return spmd::full(gradient); });
+      }
+      parameter.set_requires_grad(trainable);
+    }
+  }
 }
 
 int ReplicatedModule::index_of_current() const {
@@ -139,7 +205,7 @@ StateDict ReplicatedModule::state_dict() const {
   require_outside_of_replicas("Model.state_dict");
   StateDict state;
   for (const auto& entry : replicas_[0]->named_parameters()) {
-    state[entry.key()] = entry.value().detach().clone();
+    state[entry.key()] = spmd::full(entry.value().detach()).clone();
   }
   for (const auto& entry : replicas_[0]->named_buffers()) {
     state[entry.key()] = aggregated_buffer(entry.key());

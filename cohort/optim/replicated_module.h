@@ -15,7 +15,18 @@ namespace cohort {
 /// Named tensors: a model's parameters and buffers, by the names that LibTorch and Python use.
 using StateDict = std::map<std::string, at::Tensor>;
 
+/// How parameters are spread over the logical devices of a replica: patterns of names, with `*` for
+/// anything, and the parts of each dimension. The first one that fits counts.
+///
+///     {{"*.up.weight", {2, 1}}, {"*.up.bias", {2}}, {"*.down.weight", {1, 2}}}
+using SplitTable = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
 struct ModelOptions {
+  /// Parameters that are spread over logical devices, and their optimizer's state with them: each
+  /// device holds its part. A matrix of a Linear is split by columns of its result with {n, 1}, by
+  /// columns of its input with {1, n}; an Embedding by rows or by columns.
+  SplitTable split_parameters = {};
+
   /// Keeps four-dimensional parameters (and gives the model's inputs) in channels-last memory,
   /// in which convolutions are often faster.
   bool channels_last = false;
@@ -96,6 +107,9 @@ class ReplicatedModule {
   int index_of_current() const;
   void share_parameters(int replica);
   void copy_buffers(int replica);
+  void split_parameters();
+  void split_parameter(const std::string& name, const std::vector<std::int64_t>& parts);
+  void place_gradients();
   void apply_memory_format(torch::nn::Module& module) const;
   at::Tensor aggregated_buffer(const std::string& name) const;
 

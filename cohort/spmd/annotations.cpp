@@ -15,13 +15,16 @@ MeshPtr mesh_of_replica(const char* where) {
     throw ValueError(where,
                      "logical devices belong to a replica: call this inside of strategy.run()");
   }
-  StrategyExtended& strategy = replica->extended();
-  const int id = replica->local_id();
-  return strategy.logical_mesh(id, [&] {
-    const int global = strategy.layout().first() + id;
-    const std::vector<Device> devices = strategy.logical_devices(id);
+  return mesh_of_copy(replica->extended(),
+                      replica->extended().layout().copy_of(replica->local_id()));
+}
+
+MeshPtr mesh_of_copy(StrategyExtended& strategy, int copy) {
+  return strategy.logical_mesh(copy, [&] {
+    const int replica = strategy.layout().first() + strategy.layout().owner_of(copy);
+    const std::vector<Device> devices = strategy.logical_devices(copy);
     return std::make_shared<Mesh>(
-        cat("the ", devices.size(), " logical devices of replica ", global), devices);
+        cat("the ", devices.size(), " logical devices of replica ", replica), devices);
   });
 }
 
@@ -68,8 +71,8 @@ at::Tensor Strategy::assign_to_logical_device(const at::Tensor& tensor, int logi
     refuse(where, tensor, cat("assigned to logical device ", logical_device),
            cat("expected 0 to ", devices - 1), devices);
   }
-  const spmd::MeshPtr mesh = own_mesh(*extended_, tensor, where);
-  return devices == 1 ? tensor : spmd::assign(tensor, mesh, logical_device);
+  if (devices == 1) return tensor;
+  return spmd::assign(tensor, own_mesh(*extended_, tensor, where), logical_device);
 }
 
 at::Tensor Strategy::split_to_logical_devices(
@@ -99,11 +102,12 @@ at::Tensor Strategy::split_to_logical_devices(
     refuse(where, tensor, layout,
            cat("that is ", product, " parts, expected one for each logical device"), devices);
   }
-  const spmd::MeshPtr mesh = own_mesh(*extended_, tensor, where);
-  return devices == 1 ? tensor : spmd::split(tensor, mesh, parts);
+  if (devices == 1) return tensor;
+  return spmd::split(tensor, own_mesh(*extended_, tensor, where), parts);
 }
 
 at::Tensor Strategy::replicate_to_logical_devices(const at::Tensor& tensor) const {
+  if (extended_->logical_devices_per_replica() == 1) return tensor;
   own_mesh(*extended_, tensor, "strategy.replicate_to_logical_devices");
   return spmd::full(tensor);
 }

@@ -9,6 +9,10 @@
 ///
 /// Users annotate with the methods of Strategy (`split_to_logical_devices` and its like), inside of
 /// a replica; ordinary operations of LibTorch then follow, and give tensors that are sharded too.
+namespace cohort {
+class StrategyExtended;
+}
+
 namespace cohort::spmd {
 
 /// Dimension d of the tensor in `parts[d]` parts, over the devices of the mesh in row-major order.
@@ -37,5 +41,8 @@ std::ostream& print(std::ostream& out, const Tensor& tensor);
 
 /// The logical devices of the replica that this thread runs. Throws ValueError outside of one.
 MeshPtr mesh_of_replica(const char* where);
+
+/// Those of the replicas of a device of a strategy's layout.
+MeshPtr mesh_of_copy(StrategyExtended& strategy, int copy);
 
 }  // namespace cohort::spmd

@@ -6,6 +6,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/strategies/local_devices.h"
+#include "cohort/strategies/spread.h"
 
 namespace cohort {
 namespace {
@@ -31,19 +32,21 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
   prepare_process();
   const bool chosen = !options.devices.empty();
   auto devices = checked(std::move(options.devices));
-  if (!chosen && options.replicas > 0 && static_cast<int>(devices.size()) > options.replicas) {
-    devices.resize(options.replicas);
-  }
+  const int wanted = options.replicas * std::max(1, options.logical_devices_per_replica);
+  if (!chosen && wanted > 0 && static_cast<int>(devices.size()) > wanted) devices.resize(wanted);
   if (environment::text("TF_CONFIG")) {
     log::info("MirroredStrategy uses the devices of this process only: TF_CONFIG is ignored");
   }
   log::info("Using MirroredStrategy with devices ", names_of(devices));
+  Spread places = spread("MirroredStrategy", std::move(devices), options.replicas,
+                         options.logical_devices_per_replica);
   return std::make_shared<StrategyExtended>(StrategyExtended::Settings{
       .name = "MirroredStrategy",
-      .layout = ReplicaLayout(devices, options.replicas),
+      .layout = std::move(places.layout),
       .variables = StrategyExtended::VariableKind::MIRRORED,
       .intra_op_threads = options.intra_op_threads,
       .cross_device_ops = std::move(options.cross_device_ops),
+      .logical_devices = std::move(places.logical_devices),
   });
 }
 

@@ -27,6 +27,11 @@ class MirroredStrategy : public Strategy {
     /// depends on this number and not on the devices: fix it to get the same bits everywhere.
     int replicas = 0;
 
+    /// How many logical devices each replica is spread over (`split_to_logical_devices`). They are
+    /// dealt out to the devices; without `.replicas` there are as many replicas as have devices of
+    /// their own.
+    int logical_devices_per_replica = 1;
+
     /// How values are combined in cross-replica context; null chooses by the devices.
     std::shared_ptr<CrossDeviceOps> cross_device_ops;
 

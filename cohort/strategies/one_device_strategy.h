@@ -8,8 +8,14 @@ namespace cohort {
 /// with and to debug. Runs in the caller's thread and leaves LibTorch's settings alone.
 class OneDeviceStrategy : public Strategy {
  public:
-  /// Throws ValueError for a device that does not exist.
-  explicit OneDeviceStrategy(const Device& device);
+  struct Options {
+    /// How many logical devices the one replica is spread over (`split_to_logical_devices`).
+    int logical_devices_per_replica = 1;
+  };
+
+  /// Throws ValueError for a device that does not exist, or no logical devices.
+  explicit OneDeviceStrategy(const Device& device, Options options);
+  explicit OneDeviceStrategy(const Device& device) : OneDeviceStrategy(device, Options{}) {}
 };
 
 }  // namespace cohort

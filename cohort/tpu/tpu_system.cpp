@@ -36,13 +36,18 @@ class StartedSystems {
 
 }  // namespace
 
+Topology topology_of(const cluster::TPUClusterResolver& resolver) {
+  return Topology::full_mesh(resolver.mesh_shape());
+}
+
 Topology initialize_system(const cluster::TPUClusterResolver& resolver) {
+  Topology topology = topology_of(resolver);
   if (!StartedSystems::of_process().add(resolver.tpu())) {
     log::warning("TPU system ", resolver.tpu(),
                  " has already been initialized: do not use variables that were made before");
   }
   log::info("Initializing the TPU system: ", resolver.tpu());
-  return Topology::full_mesh(resolver.mesh_shape());
+  return topology;
 }
 
 void shutdown_system(const cluster::TPUClusterResolver& resolver) {

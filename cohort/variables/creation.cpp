@@ -9,6 +9,7 @@
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/variables/logical_device.h"
 #include "cohort/variables/variable_state.h"
 
 namespace cohort {
@@ -184,6 +185,7 @@ Variable create_in(StrategyExtended& strategy, VariableRequest request) {
 
 Variable create_variable(VariableRequest request) {
   if (request.options.name.empty()) request.options.name = "Variable";
+  place_on_logical_device(request.options);
   if (has_strategy()) return create_in(current_strategy(), std::move(request));
   const auto& context = thread_context();
   const auto creators = context.creators;  // a hook may install others

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "cohort/base/error.h"
+#include "cohort/variables/logical_device.h"
 #include "cohort/variables/reading.h"
 #include "cohort/variables/variable_state.h"
 
@@ -30,11 +31,15 @@ void print_component(std::ostream& out, const Variable& variable, std::size_t i)
 
 }  // namespace
 
-at::Tensor Variable::value() const { return detail::read(*state_, detail::Reader::VALUE); }
+at::Tensor Variable::value() const {
+  return detail::on_logical_devices(*state_, detail::read(*state_, detail::Reader::VALUE));
+}
 at::Tensor Variable::read_value() const {
   return detail::read(*state_, detail::Reader::READ_VALUE).clone();
 }
-Variable::operator at::Tensor() const { return detail::read(*state_, detail::Reader::CONVERSION); }
+Variable::operator at::Tensor() const {
+  return detail::on_logical_devices(*state_, detail::read(*state_, detail::Reader::CONVERSION));
+}
 
 Variable::operator bool() const { return at::Tensor(*this).item<bool>(); }
 Variable::operator float() const { return at::Tensor(*this).item<float>(); }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace cohort {
 
@@ -45,6 +46,14 @@ struct VariableOptions {
 
   /// None takes the initial value's.
   std::optional<c10::ScalarType> dtype;
+
+  /// The logical device of each replica that runs what is done with the value there; a scope of
+  /// `extended().logical_device(k)` sets it.
+  std::optional<int> logical_device;
+
+  /// Or: how each replica sees the value split over its logical devices, in parts of each
+  /// dimension.
+  std::vector<std::int64_t> logical_split;
 
   /// Kept for optimizers, which set the variable to constraint(value) after each step.
   std::function<at::Tensor(const at::Tensor&)> constraint;

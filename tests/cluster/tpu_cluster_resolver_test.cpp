@@ -4,6 +4,7 @@
 
 #include "cohort/device/configuration.h"
 #include "tests/base/failing.h"
+#include "tests/base/scoped_environment.h"
 
 namespace cohort::cluster {
 namespace {
@@ -60,14 +61,39 @@ TEST(TPUClusterResolver, RefusesMoreCoresThanAMachineSimulates) {
 }
 
 TEST(TPUClusterResolver, SaysThatThereIsNoTPUAndHowToSimulateOne) {
-  for (const char* text :
-       {"my-tpu", "grpc://10.1.2.3:8470", "grpc://a:1,b:2", "locally", "LOCAL"}) {
+  for (const char* text : {"my-tpu", "locally", "LOCAL"}) {
     EXPECT_FAILS(TPUClusterResolver{text}, ValueError, "there is no TPU here");
     EXPECT_FAILS(TPUClusterResolver{text}, ValueError, text);
     EXPECT_FAILS(TPUClusterResolver{text}, ValueError, "\"local:XxYxZxC\"");
   }
   EXPECT_FAILS(TPUClusterResolver(""), ValueError, "Please provide a TPU Name");
   EXPECT_FAILS(TPUClusterResolver(""), ValueError, "there is no TPU here");
+}
+
+TEST(TPUClusterResolver, UnderstandsAddressesButCannotConnect) {
+  const TPUClusterResolver resolver("grpc://10.1.2.3:8470,10.1.2.4");
+  EXPECT_EQ(resolver.cluster_spec().at("worker"),
+            (std::vector<std::string>{"10.1.2.3:8470", "10.1.2.4:8470"}));
+  EXPECT_EQ(resolver.master(), "grpc://10.1.2.3:8470");
+  EXPECT_EQ(resolver.master("worker", 1), "grpc://10.1.2.4:8470");
+  EXPECT_FAILS(resolver.master("worker", 5), ValueError, "No task with index 5");
+  EXPECT_FAILS(resolver.master("ps", 0), ValueError, "No such job");
+  EXPECT_FAILS(resolver.num_accelerators(), RuntimeError, "can't be reached");
+  EXPECT_FAILS(resolver.mesh_shape(), RuntimeError, "\"local:XxYxZxC\"");
+}
+
+TEST(TPUClusterResolver, TakesAListOfOne) {
+  EXPECT_EQ(TPUClusterResolver(std::vector<std::string>{"local:1x1x1x2"}).tpu(), "local:1x1x1x2");
+  EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>()), ValueError, "At least one TPU");
+  EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>{"a", "b"}), NotImplementedError,
+               "multiple TPUs");
+}
+
+TEST(TPUClusterResolver, AsksTheEnvironmentWhereNothingIsNamed) {
+  const ScopedEnvironment name("TPU_NAME", "local:1x2x1x2");
+  EXPECT_EQ(TPUClusterResolver("").mesh_shape(), (std::vector{1, 2, 1, 2}));
+  const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "grpc://a:1");
+  EXPECT_EQ(TPUClusterResolver("").master(), "grpc://a:1");
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ if(HOW STREQUAL "installed")
   run("${CMAKE_COMMAND}" --build "${work}/build")
   run("${work}/build/consumer" "${work}")  # and it makes the files for the next
   run("${work}/build/input" "${work}/train-*.tfrecord" "${work}/features.npy")
+  run("${work}/build/model_parallel")
 else()
   run(${configure} "-DCOHORT_SOURCE=${source}" "-DCOHORT_TORCH=${TORCH}")
 endif()

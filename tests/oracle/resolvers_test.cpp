@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/cluster/tpu_cluster_resolver.h"
+#include "cohort/strategies/tpu_strategy.h"
 #include "cohort/tpu/device_assignment.h"
 #include "cohort/tpu/topology.h"
 #include "tests/base/scoped_environment.h"
@@ -26,21 +27,31 @@ const std::vector<int> kSmall{2, 2, 1, 2};
 
 // TPU resolvers.
 
-Json no_tpu() { return fails("ValueError", "there is no TPU here"); }
+Json tpu_of(const TPUClusterResolver& resolver, const Json& expected_rpc) {
+  return {{"env", resolver.environment()},   {"id", resolver.task_id()},
+          {"master", resolver.master()},     {"rpc", expected_rpc},
+          {"spec", resolver.cluster_spec()}, {"type", resolver.task_type()}};
+}
+TABLE("tpu_resolver/grpc") {
+  Json rpc = {{"error", {{"type", "AttributeError"}, {"message", "rpc_layer"}}}};
+  return tpu_of(TPUClusterResolver(input[0].get<std::string>()), rpc);
+}
+CASE("tpu_resolver/master_arguments") {
+  const TPUClusterResolver resolver("grpc://10.1.2.3:8470,10.1.2.4:8470");
+  return {resolver.master(), resolver.master("worker", 1),
+          attempt([&] { return resolver.master("worker", 5); })};
+}
+CASE("tpu_resolver/two_names") {
+  return TPUClusterResolver(std::vector<std::string>{"a", "b"}).tpu();
+}
 
-DIFFERS("tpu_resolver/grpc_address", "16.9: only simulated systems", no_tpu()) {
-  return TPUClusterResolver(input[0].get<std::string>()).master();
+CASE("tpu_strategy/no_tpu") {
+  return TPUStrategy(TPUClusterResolver("grpc://10.1.2.3:8470")).num_replicas_in_sync();
 }
-DIFFERS("tpu_resolver/grpc_two_addresses", "16.9: only simulated systems", no_tpu()) {
-  return TPUClusterResolver(input[0].get<std::string>()).master();
+DIFFERS("base/assign_to_logical_device_on_mirrored", "15.11: on every strategy",
+        encode(scalar(1))) {
+  return encode(mirrored(1).assign_to_logical_device(scalar(1), 0));
 }
-DIFFERS("tpu_resolver/master_arguments", "16.9: only simulated systems", no_tpu()) {
-  return TPUClusterResolver("grpc://10.1.2.3:8470,10.1.2.4:8470").master();
-}
-NOT_EXPRESSIBLE("tpu_resolver/two_names", "the constructor takes one name");
-
-PENDING("tpu_strategy/no_tpu", "TPUStrategy");
-PENDING("base/assign_to_logical_device_on_mirrored", "assignment to logical devices");
 NOT_EXPRESSIBLE("run_options/defaults", "they are options of XLA, which Cohort has not");
 
 // Topologies.

@@ -129,6 +129,9 @@ std::string disagreement(const Function& fn, const Tensors& inputs,
 void expect_agreement(const char* name, int cases,
                       const std::function<Tensors(std::mt19937&)>& make, const Function& fn,
                       Tolerance tolerance, bool strict) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  cases = std::max(5, cases / 20);  // ten times as slow, and about threads and memory, not values
+#endif
   std::mt19937 random(1234);
   int wrong = 0;
   for (int i = 0; i < cases && wrong < 3; ++i) {

@@ -1,0 +1,236 @@
+#include "cohort/spmd/pipeline.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "cohort/base/error.h"
+#include "cohort/base/random.h"
+#include "cohort/distribute/caller_state.h"
+#include "cohort/distribute/replica_context.h"
+#include "cohort/distribute/replica_random.h"
+
+namespace cohort::spmd {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Hands tensors from one stage to the next, in order.
+class Channel {
+ public:
+  void put(Tensor tensor) {
+    const std::lock_guard lock(mutex_);
+    tensors_.push_back(std::move(tensor));
+    changed_.notify_one();
+  }
+  /// No more will come: a stage has failed.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    changed_.notify_one();
+  }
+  Tensor take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !tensors_.empty() || is_closed_; });
+    if (tensors_.empty()) throw Cancelled("spmd::Pipeline", "another stage has failed");
+    Tensor first = std::move(tensors_.front());
+    tensors_.pop_front();
+    return first;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Tensor> tensors_;
+  bool is_closed_ = false;
+};
+
+/// What one pass through the pipeline leaves for the way back.
+struct Pass : torch::CustomClassHolder {
+  struct Step {
+    Tensor input, output;
+  };
+
+  Pass(MeshPtr mesh, std::vector<torch::nn::AnyModule> stages)
+      : mesh(std::move(mesh)), stages(std::move(stages)), steps(this->stages.size()) {
+    for (std::size_t s = 0; s < this->stages.size(); ++s) {
+      parameters.push_back(this->stages[s].ptr()->parameters());
+    }
+  }
+
+  int count() const { return static_cast<int>(stages.size()); }
+  int device_of(int stage) const { return stage * mesh->size() / std::max(mesh->size(), count()); }
+
+  const MeshPtr mesh;
+  std::vector<torch::nn::AnyModule> stages;
+  std::vector<variable_list> parameters;
+  variable_list micro_batches;
+  std::vector<std::vector<Step>> steps;  // [stage][micro-batch]
+};
+using PassPtr = c10::intrusive_ptr<Pass>;
+
+/// Calls work(stage) on the stages' devices, all at the same time; in `order` where they share one.
+/// The first error of a stage is the one that comes out, and not what the others made of it.
+void run_stages(const Pass& pass, bool forward, std::deque<Channel>& channels,
+                FunctionRef<void(int)> work) {
+  std::vector<int> devices;
+  std::mutex mutex;
+  std::exception_ptr first;
+  const auto stage_of = [&](int task) { return forward ? task : pass.count() - 1 - task; };
+  for (int task = 0; task < pass.count(); ++task) devices.push_back(pass.device_of(stage_of(task)));
+  const detail::CallerState caller;
+  pass.mesh->run(devices, [&](int task) {
+    const detail::CallerState::Guard guard(caller);
+    try {
+      work(stage_of(task));
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+      for (Channel& channel : channels) channel.close();
+    }
+  });
+  if (first) std::rethrow_exception(first);
+}
+
+/// Draws one number from the generator that the replica's thread uses.
+std::uint64_t draw_seed() {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  if (ReplicaContext* replica = replica_context_or_null()) generator = replica->generator();
+  const std::lock_guard lock(generator.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+}
+
+/// The rows of all micro-batches.
+Tensor run_forward(Pass& pass, bool needs_gradients) {
+  const auto count = pass.micro_batches.size();
+  const std::uint64_t seed = draw_seed();
+  std::deque<Channel> channels(pass.count() + 1);
+  for (const Tensor& each : pass.micro_batches) channels[0].put(each);
+  run_stages(pass, true, channels, [&](int stage) {
+    const at::AutoGradMode gradients(needs_gradients);
+    for (std::size_t m = 0; m < count; ++m) {
+      Tensor input = channels[stage].take().detach();
+      if (needs_gradients && input.is_floating_point()) input.set_requires_grad(true);
+      const detail::OwnGenerator random(
+          at::make_generator<at::CPUGeneratorImpl>(mix(seed, stage, m)));
+      const Tensor output = pass.stages[stage].forward<Tensor>(input);
+      if (output.dim() == 0 || output.size(0) != input.size(0)) {
+        throw ValueError("spmd::Pipeline", cat("stage ", stage, " must keep the rows: expected ",
+                                               input.size(0), ", got sizes ", output.sizes()));
+      }
+      if (needs_gradients) pass.steps[stage].push_back({input, output});
+      channels[stage + 1].put(output.detach());
+    }
+  });
+  std::vector<Tensor> results;
+  for (std::size_t m = 0; m < count; ++m) results.push_back(channels.back().take());
+  return at::cat(results, 0);
+}
+
+/// Adds a micro-batch's gradients to those of the ones before.
+void add_gradients(variable_list& sums, const variable_list& more) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!more[i].defined()) continue;
+    sums[i] = sums[i].defined() ? sums[i].add_(more[i]) : more[i].clone();
+  }
+}
+
+struct Differentiable : torch::autograd::Function<Differentiable> {
+  static Tensor forward(AutogradContext* context, const PassPtr& pass, const Tensor& batch,
+                        at::TensorList parameters) {
+    static_cast<void>(parameters);  // whose gradients `backward` gives
+    context->saved_data["pass"] = at::IValue::make_capsule(pass);
+    context->saved_data["needs_batch"] = batch.requires_grad();
+    return run_forward(*pass, true);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto pass =
+        c10::static_intrusive_pointer_cast<Pass>(context->saved_data["pass"].toCapsule());
+    if (at::GradMode::is_enabled()) {
+      throw NotImplementedError("spmd::Pipeline", "there are no second derivatives");
+    }
+    const int last = pass->count() - 1;
+    std::deque<Channel> channels(pass->count() + 1);
+    std::int64_t row = 0;
+    for (const Pass::Step& step : pass->steps[last]) {
+      const std::int64_t rows = step.output.size(0);
+      channels[last + 1].put(gradients[0].slice(0, row, row + rows));
+      row += rows;
+    }
+    std::vector<variable_list> sums(pass->count());
+    run_stages(*pass, false, channels, [&](int stage) {
+      const variable_list& parameters = pass->parameters[stage];
+      sums[stage].resize(parameters.size());
+      for (Pass::Step& step : pass->steps[stage]) {
+        const Tensor gradient = channels[stage + 1].take();
+        variable_list inputs, found;
+        std::vector<std::size_t> trained;
+        const bool passes_on = step.input.requires_grad();
+        if (passes_on) inputs.push_back(step.input);
+        for (std::size_t p = 0; p < parameters.size(); ++p) {
+          if (!parameters[p].requires_grad()) continue;
+          inputs.push_back(parameters[p]);
+          trained.push_back(p);
+        }
+        const at::AutoGradMode on(true);
+        found = torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
+        step = {};  // free the graph
+        variable_list own(parameters.size());
+        for (std::size_t i = 0; i < trained.size(); ++i) own[trained[i]] = found[i + passes_on];
+        const at::NoGradGuard off;
+        add_gradients(sums[stage], own);
+        channels[stage].put(passes_on && found[0].defined() ? found[0]
+                                                            : at::zeros({0}, gradient.options()));
+      }
+    });
+    variable_list result(2);  // for the pass and the batch
+    if (context->saved_data["needs_batch"].toBool()) {
+      std::vector<Tensor> rows;
+      for (std::size_t m = 0; m < pass->steps[0].size(); ++m) rows.push_back(channels[0].take());
+      result[1] = at::cat(rows, 0);
+    }
+    for (const variable_list& own : sums) result.insert(result.end(), own.begin(), own.end());
+    return result;
+  }
+};
+
+}  // namespace
+
+Pipeline::Pipeline(std::vector<torch::nn::AnyModule> stages, int micro_batches)
+    : stages_(std::move(stages)), micro_batches_(micro_batches) {
+  if (stages_.empty()) throw ValueError("spmd::pipeline", "there must be a stage");
+  if (micro_batches < 1) {
+    throw ValueError("spmd::pipeline", cat("there must be a micro-batch, got ", micro_batches));
+  }
+}
+
+Tensor Pipeline::operator()(const Tensor& batch) {
+  const MeshPtr mesh = mesh_of_replica("spmd::Pipeline");
+  if (batch.dim() == 0) throw ValueError("spmd::Pipeline", "the batch must have rows");
+  const auto pass = c10::make_intrusive<Pass>(mesh, stages_);
+  const Cuts cuts = even_cuts(batch.size(0), micro_batches_);
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    pass->micro_batches.push_back(full(batch).slice(0, cuts[i], cuts[i + 1]).detach());
+  }
+  variable_list parameters;
+  bool needs_gradients = batch.requires_grad();
+  for (const variable_list& own : pass->parameters) {
+    for (const Tensor& parameter : own) {
+      parameters.push_back(parameter);
+      needs_gradients |= parameter.requires_grad();
+    }
+  }
+  if (!at::GradMode::is_enabled() || !needs_gradients) {
+    return run_forward(*pass, false);
+  }
+  return Differentiable::apply(pass, full(batch), at::TensorList(parameters));
+}
+
+}  // namespace cohort::spmd

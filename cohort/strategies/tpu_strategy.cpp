@@ -1,0 +1,98 @@
+#include "cohort/strategies/tpu_strategy.h"
+
+#include <algorithm>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/device/logical_devices.h"
+#include "cohort/strategies/local_devices.h"
+#include "cohort/strategies/spread.h"
+#include "cohort/tpu/tpu_system.h"
+
+namespace cohort {
+
+class TPUStrategy::Extended : public StrategyExtended {
+ public:
+  Extended(Settings settings, cluster::TPUClusterResolver resolver,
+           tpu::DeviceAssignment assignment)
+      : StrategyExtended(std::move(settings)),
+        resolver(std::move(resolver)),
+        assignment(std::move(assignment)) {}
+
+  bool require_static_shapes() const override { return true; }
+
+  const cluster::TPUClusterResolver resolver;
+  const tpu::DeviceAssignment assignment;
+};
+
+namespace {
+
+/// A replica for each core, by task and device.
+tpu::DeviceAssignment every_core(const tpu::Topology& topology) {
+  std::vector<std::vector<tpu::Coordinates>> cores;
+  for (const auto& task : topology.device_coordinates()) {
+    for (const tpu::Coordinates& each : task) cores.push_back({each});
+  }
+  return tpu::DeviceAssignment(topology, cores);
+}
+
+}  // namespace
+
+TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
+                         const std::optional<tpu::DeviceAssignment>& device_assignment,
+                         const Options& options)
+    : Strategy([&] {
+        prepare_process();
+        const auto topology = tpu::topology_of(resolver);
+        auto assignment = device_assignment ? *device_assignment : every_core(topology);
+        if (assignment.num_replicas() == 0) {
+          throw ValueError("TPUStrategy", "the device assignment has no replicas");
+        }
+        Spread places = spread("TPUStrategy", list_logical_devices(DeviceType::CPU),
+                               assignment.num_replicas(), assignment.num_cores_per_replica());
+        log::info("Using TPUStrategy with ", assignment.num_replicas(), " replicas of ",
+                  assignment.num_cores_per_replica(), " logical devices, simulated on ",
+                  names_of(places.layout.devices()));
+        return std::make_shared<Extended>(
+            StrategyExtended::Settings{
+                .name = "TPUStrategy",
+                .layout = std::move(places.layout),
+                .variables = StrategyExtended::VariableKind::MIRRORED,
+                .intra_op_threads = 1,
+                .logical_devices = std::move(places.logical_devices),
+                .use_spmd_partitioning = options.use_spmd_partitioning,
+            },
+            resolver, std::move(assignment));
+      }()) {}
+
+TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver)
+    : TPUStrategy(resolver, std::nullopt, Options{}) {}
+TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
+                         const tpu::DeviceAssignment& device_assignment)
+    : TPUStrategy(resolver, device_assignment, Options{}) {}
+
+const TPUStrategy::Extended& TPUStrategy::own() const {
+  return static_cast<const Extended&>(extended());
+}
+
+const cluster::TPUClusterResolver& TPUStrategy::tpu_cluster_resolver() const {
+  return own().resolver;
+}
+const tpu::DeviceAssignment& TPUStrategy::device_assignment() const { return own().assignment; }
+int TPUStrategy::num_hosts() const { return own().assignment.topology().num_tasks(); }
+
+int TPUStrategy::num_replicas_per_host() const {
+  const tpu::DeviceAssignment& assignment = own().assignment;
+  return std::min(assignment.num_replicas(),
+                  assignment.topology().num_tpus_per_task() / assignment.num_cores_per_replica());
+}
+
+std::vector<std::string> TPUStrategy::tpu_devices() const {
+  std::vector<std::string> names;
+  for (int replica = 0; replica < own().assignment.num_replicas(); ++replica) {
+    names.push_back(own().assignment.tpu_device(replica, 0, own().resolver.get_job_name()));
+  }
+  return names;
+}
+
+}  // namespace cohort

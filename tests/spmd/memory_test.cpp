@@ -1,0 +1,118 @@
+// Each device holds its share: counted by an allocator that knows which device's thread asks.
+
+#include <c10/core/CPUAllocator.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <atomic>
+
+#include "cohort/base/torch_compat.h"
+#include "tests/spmd/agreement.h"
+
+namespace cohort::spmd {
+namespace {
+
+using torch::Tensor;
+
+/// Counts what each logical device holds, now and at most.
+class DeviceBytes : public torch_compat::Allocator<> {
+ public:
+  explicit DeviceBytes(c10::Allocator& next) : next_(next) {}
+
+  c10::DataPtr take(std::size_t bytes) const override {
+    Count& count = counts_[current_logical_device() % counts_.size()];
+    const std::int64_t now = count.now += static_cast<std::int64_t>(bytes);
+    for (std::int64_t peak = count.peak;
+         now > peak && !count.peak.compare_exchange_weak(peak, now);) {
+    }
+    auto* block = new Block{next_.allocate(bytes), count, static_cast<std::int64_t>(bytes)};
+    return {block->data.get(), block, &Block::free, c10::Device(c10::kCPU)};
+  }
+
+  /// The most bytes that each of the devices held in `step`, beyond those held before.
+  template <class F>
+  std::vector<std::int64_t> peaks(int devices, F&& step) {
+    std::vector<std::int64_t> before;
+    for (Count& count : counts_) {
+      before.push_back(count.now);
+      count.peak = count.now.load();
+    }
+    step();
+    std::vector<std::int64_t> peaks;
+    for (int d = 0; d < devices; ++d) peaks.push_back(counts_[d].peak - before[d]);
+    return peaks;
+  }
+
+ private:
+  struct Count {
+    std::atomic<std::int64_t> now{0}, peak{0};
+  };
+  struct Block {
+    c10::DataPtr data;
+    Count& count;
+    std::int64_t bytes;
+
+    static void free(void* context) {
+      auto* block = static_cast<Block*>(context);
+      block->count.now -= block->bytes;
+      delete block;
+    }
+  };
+
+  c10::Allocator& next_;
+  mutable std::array<Count, 8> counts_;
+};
+
+class Memory : public testing::Test {
+ protected:
+  Memory() : before_(c10::GetCPUAllocator()), bytes_(*new DeviceBytes(*before_)) {
+    c10::SetCPUAllocator(&bytes_, /*priority=*/1);
+  }
+  ~Memory() override { c10::SetCPUAllocator(before_, 1); }  // blocks may outlive the test
+
+  c10::Allocator* const before_;
+  DeviceBytes& bytes_;
+};
+
+/// Peaks are even, and a part of what one device would hold.
+void expect_shares(const std::vector<std::int64_t>& whole, const std::vector<std::int64_t>& parts,
+                   double slack) {
+  const double share = static_cast<double>(whole[0]) / static_cast<double>(parts.size());
+  for (const std::int64_t part : parts) EXPECT_LT(static_cast<double>(part), slack * share);
+}
+
+TEST_F(Memory, OfAnActivationIsShared) {
+  constexpr int kDevices = 4;
+  const auto step = [](const Tensor& x) {
+    Tensor y = x;
+    for (int i = 0; i < 3; ++i) y = (y * 1.5).tanh();
+    y.sum().backward();
+  };
+  const Tensor plain = torch::rand({256, 1024}, torch::requires_grad());
+  const auto whole = bytes_.peaks(1, [&] { step(plain); });
+  const Tensor split = spmd::split(torch::rand({256, 1024}), test_mesh(kDevices), {2, 2})
+                           .detach()
+                           .set_requires_grad(true);
+  const auto parts = bytes_.peaks(kDevices, [&] { step(split); });
+  expect_shares(whole, parts, 1.1);
+}
+
+TEST_F(Memory, OfSplitWeightsIsShared) {
+  constexpr int kDevices = 4;
+  const auto step = [](const Tensor& x, const Tensor& up, const Tensor& down) {
+    torch::linear(torch::gelu(torch::linear(x, up)), down).sum().backward();
+  };
+  const Tensor x = torch::rand({64, 128});
+  const auto leaf = [](const Tensor& tensor) { return tensor.detach().set_requires_grad(true); };
+  const Tensor up = torch::rand({2048, 128}), down = torch::rand({128, 2048});
+  const auto whole = bytes_.peaks(1, [&] { step(x, leaf(up), leaf(down)); });
+  const auto& mesh = test_mesh(kDevices);
+  const Tensor split_up = leaf(spmd::split(up, mesh, {kDevices, 1}));
+  const Tensor split_down = leaf(spmd::split(down, mesh, {1, kDevices}));
+  const auto parts = bytes_.peaks(kDevices, [&] { step(x, split_up, split_down); });
+  expect_shares(whole, parts, 1.5);  // every device has a partial sum of the result
+}
+
+}  // namespace
+}  // namespace cohort::spmd

@@ -1,0 +1,210 @@
+// TPUStrategy on a simulated system: rules 15.9 to 15.15.
+
+#include "cohort/strategies/tpu_strategy.h"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "cohort/optim/model.h"
+#include "cohort/optim/optimizer.h"
+#include "cohort/spmd/placement.h"
+#include "cohort/spmd/trace.h"
+#include "cohort/tpu/tpu_system.h"
+#include "cohort/variables/logical_device.h"
+#include "cohort/variables/operators.h"
+#include "cohort/variables/variable.h"
+#include "tests/base/failing.h"
+
+namespace cohort {
+namespace {
+
+using cluster::TPUClusterResolver;
+using testing::ElementsAre;
+using torch::Tensor;
+using tpu::DeviceAssignment;
+
+/// 2x2x1 chips of 2 cores; replicas of `shape`.
+TPUStrategy strategy_of(const std::vector<int>& shape, int replicas,
+                        TPUStrategy::Options options = {}) {
+  const TPUClusterResolver resolver("local:2x2x1x2");
+  const auto assignment = DeviceAssignment::build(
+      tpu::topology_of(resolver), {.computation_shape = shape, .num_replicas = replicas});
+  return TPUStrategy(resolver, assignment, options);
+}
+
+TEST(TPUStrategy, HasAReplicaOnEachCoreByDefault) {
+  const TPUClusterResolver resolver("local:2x2x1x2");
+  const TPUStrategy strategy(resolver);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 8);
+  EXPECT_EQ(strategy.extended().logical_devices_per_replica(), 1);
+  EXPECT_EQ(strategy.num_hosts(), 1);
+  EXPECT_EQ(strategy.num_replicas_per_host(), 8);
+  EXPECT_EQ(strategy.tpu_devices()[7], "/job:worker/task:0/device:TPU:7");
+  EXPECT_TRUE(strategy.extended().require_static_shapes());
+  const auto ids = strategy.run([] { return get_replica_context().replica_id_in_sync_group(); });
+  EXPECT_THAT(ids.values(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(TPUStrategy, TakesReplicasAndLogicalDevicesFromTheAssignment) {
+  const TPUStrategy strategy = strategy_of({1, 2, 1, 2}, 2);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+  EXPECT_EQ(strategy.extended().logical_devices_per_replica(), 4);
+  EXPECT_EQ(strategy.num_replicas_per_host(), 2);
+  EXPECT_EQ(strategy.device_assignment().num_cores_per_replica(), 4);
+}
+
+TEST(TPUStrategy, ReducesAsTheOthersDo) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 1}, 2);
+  const auto values = strategy.run([] {
+    const double x = get_replica_context().replica_id_in_sync_group() + 2;
+    return torch::full({}, x * x);
+  });
+  EXPECT_EQ(strategy.reduce(ReduceOp::SUM, values).item<double>(), 13);
+  EXPECT_EQ(strategy.reduce(ReduceOp::MEAN, values).item<double>(), 6.5);
+}
+
+TEST(TPUStrategy, VariablesAreMirrored) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 2);
+  const auto scope = strategy.scope();
+  const Variable v(1.0f, {.aggregation = Aggregation::SUM});
+  strategy.run([&] { v.assign_add(1.0f); });
+  EXPECT_EQ(v.value().item<float>(), 3);
+}
+
+TEST(TPUStrategy, VariablesCanBePlacedOnALogicalDevice) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 2);
+  const auto scope = strategy.scope();
+  const auto make = [&](int device) {
+    const auto on = strategy.extended().logical_device(device);
+    return Variable(torch::ones({4}));
+  };
+  const Variable v = make(1);
+  const Variable split(torch::arange(4.), {.logical_split = {2}});
+  strategy.run([&] {
+    EXPECT_EQ(cat(spmd::layout_of(v.value() * 2)), "[4] on device 1");
+    EXPECT_EQ(cat(spmd::layout_of(split + 1)), "[4] split {2} over devices {0, 1}");
+  });
+  EXPECT_FALSE(spmd::is_sharded(v.value()));  // outside of replicas
+  v.assign(torch::full({4}, 3.f));
+  split.assign(torch::full({4}, 5.f));
+  const auto sums =
+      strategy.run([&] { return (v.value().sum() + split.value().sum()).item<double>(); });
+  EXPECT_THAT(sums.values(), ElementsAre(32, 32));
+  EXPECT_FAILS(make(2), ValueError, "a replica has 2 logical devices: expected 0 to 1, got 2");
+  EXPECT_FAILS(make(-1), ValueError, "got -1");
+}
+
+TEST(TPUStrategy, ThatPartitionsItselfRefusesToAssign) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1, {.use_spmd_partitioning = true});
+  EXPECT_FAILS(strategy.run([&] { strategy.assign_to_logical_device(torch::rand({2}), 0); }),
+               ValueError, "use split_to_logical_devices()");
+  strategy.run([&] { strategy.split_to_logical_devices(torch::rand({2}), {2}); });
+}
+
+TEST(TPUStrategy, WithoutATPUSaysWhatToDo) {
+  const TPUClusterResolver resolver("grpc://10.1.2.3:8470");
+  EXPECT_FAILS(TPUStrategy{resolver}, RuntimeError, "can't be reached");
+  EXPECT_FAILS(tpu::initialize_system(resolver), RuntimeError, "\"local:XxYxZxC\"");
+  const TPUClusterResolver local("local:1x1x1x2");
+  const auto none = DeviceAssignment::build(tpu::topology_of(local), {.num_replicas = 0});
+  EXPECT_FAILS(TPUStrategy(local, none), ValueError, "no replicas");
+}
+
+struct NetImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return out(torch::tanh(in(x))); }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 8));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
+};
+TORCH_MODULE(Net);
+
+/// What the parameters are after a few steps.
+std::vector<Tensor> trained(const Strategy& strategy, bool split) {
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  Model<Net> model;
+  Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(0.01));
+  for (int step = 0; step < 5; ++step) {
+    strategy.run([&] {
+      const int id = get_replica_context().replica_id_in_sync_group();
+      Tensor x = torch::arange(48.).reshape({8, 6}).add(100 * id + step).sin();
+      if (split) x = strategy.split_to_logical_devices(x, {4, 1});
+      optimizer.zero_grad();
+      strategy.replicate_to_logical_devices(model(x).square()).sum().backward();
+      optimizer.step();
+    });
+  }
+  return model->parameters();
+}
+
+TEST(TPUStrategy, TrainsAModelOverLogicalDevices) {
+  const auto plain = trained(strategy_of({1, 2, 1, 2}, 2), false);
+  const auto split = trained(strategy_of({1, 2, 1, 2}, 2), true);
+  ASSERT_EQ(plain.size(), split.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(plain[i], split[i], 1e-4, 1e-5));
+    EXPECT_FALSE(spmd::is_sharded(split[i].grad()));
+  }
+  const auto again = trained(strategy_of({1, 2, 1, 2}, 2), true);
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(torch::equal(split[i], again[i]));
+}
+
+/// What a model with these parameters split is after a few steps; plain ones for none.
+StateDict trained_with(const SplitTable& table, bool once_more = false) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 2);
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  Model<Net> model(ModelOptions{.split_parameters = table});
+  Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(0.01));
+  for (int step = 0; step < 4; ++step) {
+    strategy.run([&] {
+      const int id = get_replica_context().replica_id_in_sync_group();
+      const Tensor x = torch::arange(48.).reshape({8, 6}).add(100 * id + step).sin();
+      optimizer.zero_grad();
+      strategy.replicate_to_logical_devices(model(x).square()).sum().backward();
+      optimizer.step();
+    });
+  }
+  if (once_more) model.load_state_dict(model.state_dict());
+  for (const auto& entry : model->named_parameters()) {
+    const bool is_split = !table.empty() && entry.key() != "out.bias";
+    EXPECT_EQ(spmd::is_sharded(entry.value()), is_split) << entry.key();
+  }
+  return model.state_dict();
+}
+
+TEST(SplitParameters, TrainAsWholeOnes) {
+  const SplitTable table{{"in.weight", {2, 1}}, {"in.b*", {2}}, {"out.weight", {1, 2}}};
+  const StateDict plain = trained_with({}), split = trained_with(table, true);
+  for (const auto& [name, value] : plain) {
+    EXPECT_TRUE(torch::allclose(value, split.at(name), 1e-4, 1e-5)) << name;
+  }
+  const StateDict again = trained_with(table);
+  for (const auto& [name, value] : split) EXPECT_TRUE(torch::equal(value, again.at(name))) << name;
+}
+
+TEST(SplitParameters, KeepTheirOptimizersStateSplit) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1);
+  const auto scope = strategy.scope();
+  Model<Net> model(ModelOptions{.split_parameters = {{"*.weight", {1, 2}}, {"in.bias", {2}}}});
+  Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1).momentum(0.9));
+  strategy.run([&] {
+    const spmd::Strict strict;
+    strategy.replicate_to_logical_devices(model(torch::rand({4, 6}))).sum().backward();
+    EXPECT_TRUE(spmd::is_sharded(model->in->weight.grad()));
+    optimizer.step();
+  });
+}
+
+TEST(SplitParameters, ThatDoNotFitAreErrors) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1);
+  const auto scope = strategy.scope();
+  const auto make = [](SplitTable table) {
+    Model<Net> model(ModelOptions{.split_parameters = std::move(table)});
+  };
+  EXPECT_FAILS(make({{"nothing.*", {2}}}), ValueError, "no parameter fits the pattern");
+  EXPECT_FAILS(make({{"in.weight", {2}}}), ValueError, "in.weight of sizes [8, 6]");
+  EXPECT_FAILS(make({{"in.weight", {3, 1}}}), ValueError, "the 2 logical devices");
+}
+
+}  // namespace
+}  // namespace cohort
