@@ -67,6 +67,7 @@ void Partition::solve(const std::vector<std::string>& results) {
     if (is_sharded(argument.tensor)) sharded.push_back(&argument);
   }
   mesh_ = common_mesh(op_, tensors);
+  if (!mesh_) return;
   std::stable_sort(sharded.begin(), sharded.end(), [](const Argument* a, const Argument* b) {
     return a->tensor.numel() > b->tensor.numel();
   });
@@ -179,6 +180,7 @@ std::vector<Tensor> Partition::give_all(const std::vector<std::string>& letters,
                                         Combine combine) {
   solve(letters);
   const BelowAutograd below;
+  if (!mesh_) return task(make_task(0));
   const std::vector<int> devices = devices_of_tasks();
   std::vector<std::vector<Tensor>> parts(letters.size(), std::vector<Tensor>(tasks_));
   mesh_->run(devices, [&](int i) {

@@ -21,7 +21,8 @@ namespace cohort::spmd {
 ///
 /// Where to cut follows from how the arguments are cut, the largest one first. If all that is cut
 /// is needed whole, another dimension is cut instead, the longest one of the first result; where
-/// there is none, the operation counts as gathered.
+/// there is none, the operation counts as gathered. If no argument is sharded there is one task, in
+/// this thread, and the results are ordinary tensors.
 class Partition {
  public:
   explicit Partition(const char* op) : op_(op), operation_(op) {}

@@ -218,6 +218,11 @@ TEST(Views, OfAllKinds) {
       {"narrow", [](const Tensors& x) { return x[0].narrow(0, 1, 2).square(); }},
       {"unsqueeze",
        [](const Tensors& x) { return x[0].unsqueeze(1).squeeze(1).exp().unsqueeze(-1); }},
+      {"in place",
+       [](const Tensors& x) {
+         const Tensor y = (x[0] * 2).unsqueeze_(1).transpose_(0, 2).mul_(3);
+         return y * y.detach().squeeze_().unsqueeze_(1);
+       }},
       {"expand",
        [](const Tensors& x) {
          return x[0].unsqueeze(0).expand({3, -1, -1, -1}).square();

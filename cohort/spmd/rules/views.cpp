@@ -517,6 +517,24 @@ Tensor as_strided_tiles(const Tensor& x, at::IntArrayRef size, at::IntArrayRef s
   return part;
 }
 
+// The tensor itself becomes a view of what it was.
+
+Tensor& become(Tensor& x, const Tensor& view) {
+  x.unsafeGetTensorImpl()->shallow_copy_from(view.getIntrusivePtr());
+  return x;
+}
+Tensor& unsqueeze_in_place(Tensor& x, std::int64_t dim) {
+  return become(x, unsqueeze_tiles(x, dim));
+}
+Tensor& squeeze_in_place(Tensor& x) { return become(x, squeeze_tiles(x)); }
+Tensor& squeeze_dim_in_place(Tensor& x, std::int64_t dim) {
+  return become(x, squeeze_dim_tiles(x, dim));
+}
+Tensor& transpose_in_place(Tensor& x, std::int64_t a, std::int64_t b) {
+  return become(x, transpose_tiles(x, a, b));
+}
+Tensor& t_in_place(Tensor& x) { return become(x, t_tiles(x)); }
+
 // Derivatives of views: zeros, but for a part.
 
 Tensor placed(const char* name, const Tensor& gradient, at::IntArrayRef sizes, std::int64_t dim,
@@ -582,6 +600,11 @@ void register_views(torch::Library& library) {
   library.impl("_unsafe_view", unsafe_view_tiles);
   library.impl("_reshape_alias", reshape_alias_tiles);
   library.impl("as_strided", as_strided_tiles);
+  library.impl("unsqueeze_", unsqueeze_in_place);
+  library.impl("squeeze_", squeeze_in_place);
+  library.impl("squeeze_.dim", squeeze_dim_in_place);
+  library.impl("transpose_", transpose_in_place);
+  library.impl("t_", t_in_place);
   library.impl("slice_backward", slice_backward_tiles);
   library.impl("select_backward", select_backward_tiles);
 }
