@@ -34,6 +34,7 @@ void register_all() {
   register_softmax(aten);
   register_convolution(aten);
   register_joining(aten);
+  register_normalization(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.
