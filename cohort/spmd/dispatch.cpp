@@ -35,6 +35,8 @@ void register_all() {
   register_convolution(aten);
   register_joining(aten);
   register_normalization(aten);
+  register_indexing(aten);
+  register_scattering(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.

@@ -68,6 +68,7 @@ void register_pooling(torch::Library& library);
 void register_normalization(torch::Library& library);
 void register_joining(torch::Library& library);
 void register_indexing(torch::Library& library);
+void register_scattering(torch::Library& library);
 void register_random(torch::Library& library);
 
 }  // namespace cohort::spmd

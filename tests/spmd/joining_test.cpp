@@ -150,5 +150,30 @@ TEST(Running, AlongAnyDimension) {
       [](const Tensors& x) { return x[0].cumsum(0).square(); });
 }
 
+TEST(Sorting, AlongAnyDimension) {
+  for (const int dim : {0, 1, 2}) {
+    const Cases all{
+        {"sort", [dim](const Tensors& x) { return std::get<0>(x[0].sort(dim)).square(); }},
+        {"descending",
+         [dim](const Tensors& x) { return std::get<0>(x[0].sort(dim, true)).square(); }},
+        {"stable", [dim](const Tensors& x) { return std::get<1>(x[0].sort(true, dim, false)); }},
+        {"argsort", [dim](const Tensors& x) { return x[0].argsort(std::int64_t{dim}); }},
+        {"topk", [dim](const Tensors& x) { return std::get<0>(x[0].topk(2, dim)).square(); }},
+        {"kthvalue", [dim](const Tensors& x) { return std::get<0>(x[0].kthvalue(2, dim)); }},
+        {"median", [dim](const Tensors& x) { return std::get<0>(x[0].median(dim, true)); }},
+        {"cummax", [dim](const Tensors& x) { return std::get<0>(x[0].cummax(dim)).square(); }},
+    };
+    for (const auto& [name, fn] : all) {
+      expect_agreement(
+          name, 50,
+          [](auto& random) {
+            return Tensors{
+                tensor({between(random, 2, 6), between(random, 2, 6), between(random, 2, 6)})};
+          },
+          fn);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::spmd

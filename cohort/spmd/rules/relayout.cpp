@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace cohort::spmd {
@@ -49,6 +50,43 @@ LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& le
   return std::make_shared<Layout>(Layout::split(sizes, parts));
 }
 
+Following& Following::after(const Tensor& x, std::span<const int> dims) {
+  if (!is_sharded(x)) return *this;
+  const Layout& own = layout_of(x);
+  const int devices = impl(x)->mesh()->size();
+  if (!leader_) leader_ = impl(x);
+  most_tiles_ = std::max(most_tiles_, own.tiles());
+  for (int d = 0; d < own.dim(); ++d) {
+    const int to = dims[d], parts = own.parts(d);
+    if (to < 0 || parts == 1 || sizes_[to] != own.sizes()[d]) continue;
+    if (cuts_[to].size() > 2 || (tiles_ > 1 && tiles_ * parts > devices)) continue;
+    if (tiles_ == 1) leader_ = impl(x);
+    is_mixed_ |= leader_ != impl(x);
+    cuts_[to] = own.cuts(d);
+    tiles_ *= parts;
+  }
+  return *this;
+}
+
+LayoutPtr Following::layout() const {
+  if (!leader_) return nullptr;
+  const int devices = leader_->mesh()->size();
+  if (tiles_ == 1 && most_tiles_ == 1) {
+    return std::make_shared<Layout>(Layout::whole(sizes_, leader_->layout()->device(0)));
+  }
+  std::vector<Cuts> cuts = cuts_;
+  int tiles = tiles_;
+  if (tiles == 1 && !sizes_.empty()) {
+    const auto longest = std::max_element(sizes_.begin(), sizes_.end()) - sizes_.begin();
+    cuts[longest] = even_cuts(sizes_[longest], devices);
+    tiles = static_cast<int>(cuts[longest].size()) - 1;
+  }
+  const bool follows = tiles_ > 1 && !is_mixed_ && leader_->layout()->tiles() == tiles;
+  std::vector<int> owners(tiles);
+  for (int i = 0; i < tiles; ++i) owners[i] = follows ? leader_->layout()->device(i) : i % devices;
+  return std::make_shared<Layout>(sizes_, std::move(cuts), std::move(owners));
+}
+
 std::string letters_of(std::int64_t dims) {
   std::string letters(dims, 'a');
   std::iota(letters.begin(), letters.end(), 'a');
@@ -63,7 +101,8 @@ std::string letters_but(const Tensor& x, std::int64_t dim) {
 
 Tensor fetch_copy(const Tensor& tensor, const Region& region, double pad) {
   const Tensor part = fetch(tensor, region, pad);
-  return part.storage().use_count() == 1 ? part : part.clone(at::MemoryFormat::Contiguous);
+  const bool is_own = part.use_count() == 1 && part.storage().use_count() == 1;
+  return is_own ? part : part.clone(at::MemoryFormat::Contiguous);
 }
 
 }  // namespace cohort::spmd

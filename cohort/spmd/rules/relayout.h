@@ -2,6 +2,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cohort/spmd/sharded_tensor.h"
 
@@ -21,6 +22,31 @@ LayoutPtr layout_like(const Layout& like, at::IntArrayRef sizes);
 
 /// One dimension in a part for each device; whole where the leader lies on one device.
 LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& leader);
+
+/// How a result is cut that follows several tensors, the most important one first: as long as there
+/// are devices for more tiles.
+class Following {
+ public:
+  explicit Following(at::IntArrayRef sizes) : sizes_(sizes.begin(), sizes.end()) {
+    for (const std::int64_t size : sizes) cuts_.push_back({0, size});
+  }
+
+  /// Cuts as a tensor is cut; one that is not sharded says nothing. `dims` are the dimensions of
+  /// the result that go with the tensor's, -1 for none.
+  Following& after(const Tensor& x, std::span<const int> dims);
+
+  /// If tensors are cut where the result can't be, its longest dimension is cut. Null if there was
+  /// no sharded tensor.
+  LayoutPtr layout() const;
+
+ private:
+  Dims sizes_;
+  std::vector<Cuts> cuts_;
+  int tiles_ = 1;
+  const ShardedTensorImpl* leader_ = nullptr;  // all cuts are its own, if there are any
+  bool is_mixed_ = false;                      // or not
+  int most_tiles_ = 1;                         // of a tensor
+};
 
 /// Letters of the dimensions for Partition: "abc". Those of `x` but one: "a*c".
 std::string letters_of(std::int64_t dims);
