@@ -37,6 +37,7 @@ void register_all() {
   register_normalization(aten);
   register_indexing(aten);
   register_scattering(aten);
+  register_random(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.

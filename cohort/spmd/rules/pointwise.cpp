@@ -42,9 +42,9 @@ const std::unordered_set<std::string>& pointwise_names() {
       "bitwise_or", "bitwise_not", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
       "where", "masked_fill",
       // copies, and tensors of the same sizes
-      "clone", "copy", "_to_copy", "zero", "fill", "alias_copy", "empty_like", "zeros_like",
-      "ones_like", "full_like", "contiguous", "real", "imag", "conj_physical", "_conj_physical",
-      "angle", "native_dropout_backward"};
+      "clone", "copy", "_to_copy", "zero", "fill", "alias_copy", "zeros_like", "ones_like",
+      "full_like", "contiguous", "real", "imag", "conj_physical", "_conj_physical", "angle",
+      "native_dropout_backward"};
   return names;
 }
 
@@ -203,6 +203,20 @@ void pointwise(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack)
   in_place ? run_in_place(op, arguments, mesh, stack) : run_broadcast(op, arguments, stack);
 }
 
+/// In the order in memory of the other tensor, unless another one is asked for: random numbers are
+/// drawn in that order.
+void empty_like_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const BoxedCall call(op, stack);
+  const Tensor self = call[0].toTensor();
+  const c10::IValue& format = call[call.index_of("memory_format")];
+  const bool preserves = format.isNone() || format.toMemoryFormat() == at::MemoryFormat::Preserve;
+  pointwise(op, keys, stack);
+  const Tensor& result = stack->back().toTensor();
+  if (preserves && is_sharded(result) && self.is_non_overlapping_and_dense()) {
+    result.unsafeGetTensorImpl()->set_sizes_and_strides(self.sizes(), self.strides());
+  }
+}
+
 /// A number out of a tensor of one element.
 void local_scalar(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const BelowAutograd below;
@@ -257,6 +271,7 @@ void new_tensor(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack
 
 void register_pointwise(torch::Library& library) {
   library.impl("_local_scalar_dense", boxed<&local_scalar>());
+  library.impl("empty_like", boxed<&empty_like_boxed>());
   for (const char* name : {"new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"}) {
     library.impl(name, boxed<&new_tensor>());
   }

@@ -1,0 +1,93 @@
+// Random numbers: those that the unsharded tensor gets.
+
+#include "tests/spmd/agreement.h"
+
+namespace cohort::spmd {
+namespace {
+
+using torch::Tensor;
+
+std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
+  return low + static_cast<std::int64_t>(random() % (high - low + 1));
+}
+Tensors any_tensor(std::mt19937& random) {
+  return {torch::rand({between(random, 1, 7), between(random, 1, 7), between(random, 1, 5)},
+                      torch::kDouble)};
+}
+
+using Cases = std::vector<std::pair<const char*, Function>>;
+
+/// The same generator for both sides.
+void expect_same_numbers(const Cases& cases) {
+  for (const auto& [name, fn] : cases) {
+    expect_agreement(name, 50, any_tensor, [fn = fn](const Tensors& x) {
+      torch::manual_seed(7);
+      return fn(x);
+    });
+  }
+}
+
+TEST(Random, InPlace) {
+  expect_same_numbers({
+      {"uniform_", [](const Tensors& x) { return (x[0] * 2).uniform_(-1, 2) * x[0]; }},
+      {"normal_", [](const Tensors& x) { return (x[0] * 2).normal_(1, 3) * x[0]; }},
+      {"random_", [](const Tensors& x) { return (x[0] * 2).random_(10) * x[0]; }},
+      {"random_ from", [](const Tensors& x) { return (x[0] * 2).random_(3, 10) * x[0]; }},
+      {"exponential_", [](const Tensors& x) { return (x[0] * 2).exponential_(0.5) * x[0]; }},
+      {"bernoulli_", [](const Tensors& x) { return (x[0] * 2).bernoulli_(0.3) * x[0]; }},
+      {"bernoulli_ of probabilities",
+       [](const Tensors& x) { return (x[0] * 2).bernoulli_(x[0].detach()) * x[0]; }},
+      {"of a part",
+       [](const Tensors& x) {
+         Tensor y = x[0] * 2;
+         y.select(1, 0).uniform_();
+         y.transpose(0, 2).select(0, 0).normal_();
+         return y * x[0];
+       }},
+  });
+}
+
+TEST(Random, OfTheSameSizes) {
+  expect_same_numbers({
+      {"rand_like", [](const Tensors& x) { return torch::rand_like(x[0]) * x[0]; }},
+      {"randn_like", [](const Tensors& x) { return torch::randn_like(x[0]) * x[0]; }},
+      {"randint_like", [](const Tensors& x) { return torch::randint_like(x[0], 9) * x[0]; }},
+      {"randint_like from",
+       [](const Tensors& x) { return torch::randint_like(x[0], 3, 9, torch::kLong); }},
+      {"bernoulli", [](const Tensors& x) { return torch::bernoulli(x[0]) * x[0]; }},
+      {"normal", [](const Tensors& x) { return at::normal(x[0].detach(), 2.0) * x[0]; }},
+  });
+}
+
+TEST(Random, Dropout) {
+  expect_same_numbers({
+      {"dropout", [](const Tensors& x) { return torch::dropout(x[0], 0.4, true).square(); }},
+      {"of a transposed tensor",
+       [](const Tensors& x) { return torch::dropout(x[0].transpose(0, 2), 0.4, true).square(); }},
+      {"dropout of all", [](const Tensors& x) { return torch::dropout(x[0], 1, true).square(); }},
+      {"without training", [](const Tensors& x) { return torch::dropout(x[0], 0.4, false).exp(); }},
+      {"native_dropout",
+       [](const Tensors& x) {
+         return std::get<0>(torch::native_dropout(x[0], 0.4, true)).square();
+       }},
+      {"native_dropout without training",
+       [](const Tensors& x) { return std::get<0>(torch::native_dropout(x[0], 0.4, false)).exp(); }},
+      {"in place",
+       [](const Tensors& x) {
+         Tensor y = x[0] * 2;
+         return torch::dropout_(y, 0.3, true).square();
+       }},
+      {"of features",
+       [](const Tensors& x) { return torch::feature_dropout(x[0], 0.5, true).square(); }},
+      {"alpha", [](const Tensors& x) { return torch::alpha_dropout(x[0], 0.5, true).square(); }},
+  });
+}
+
+TEST(Random, NumbersStayWithTheLayout) {
+  const Tensor x = split(torch::rand({6, 4}), test_mesh(2), {2, 1});
+  EXPECT_EQ(layout_of(torch::rand_like(x)), layout_of(x));
+  EXPECT_EQ(layout_of(torch::bernoulli(x)), layout_of(x));
+}
+
+}  // namespace
+}  // namespace cohort::spmd
