@@ -146,7 +146,7 @@ void pipeline(bench::Report& report) {
     return nn::Sequential(nn::Linear(512, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU());
   };
   nn::Sequential front = block(), back = block();
-  auto pipe = spmd::pipeline({nn::AnyModule(front), nn::AnyModule(back)}, 8);
+  auto pipe = spmd::pipeline({front, back}, 8);
   const Tensor x = torch::rand({256, 512});
   const auto clear = [&] {
     front->zero_grad();

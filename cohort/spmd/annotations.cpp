@@ -36,6 +36,7 @@ namespace {
 spmd::MeshPtr own_mesh(const StrategyExtended& strategy, const at::Tensor& tensor,
                        const char* where) {
   const ReplicaContext* replica = replica_context_or_null();
+  if (replica && !replica->in_run() && &replica->extended() != &strategy) replica = nullptr;
   if (replica && &replica->extended() != &strategy) {
     throw ValueError(
         where, cat("a tensor of sizes ", tensor.sizes(), " in a replica of ",

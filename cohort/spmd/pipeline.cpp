@@ -57,18 +57,16 @@ struct Pass : torch::CustomClassHolder {
     Tensor input, output;
   };
 
-  Pass(MeshPtr mesh, std::vector<torch::nn::AnyModule> stages)
+  Pass(MeshPtr mesh, std::vector<Stage> stages)
       : mesh(std::move(mesh)), stages(std::move(stages)), steps(this->stages.size()) {
-    for (std::size_t s = 0; s < this->stages.size(); ++s) {
-      parameters.push_back(this->stages[s].ptr()->parameters());
-    }
+    for (const Stage& stage : this->stages) parameters.push_back(stage.parameters());
   }
 
   int count() const { return static_cast<int>(stages.size()); }
   int device_of(int stage) const { return stage * mesh->size() / std::max(mesh->size(), count()); }
 
   const MeshPtr mesh;
-  std::vector<torch::nn::AnyModule> stages;
+  std::vector<Stage> stages;
   std::vector<variable_list> parameters;
   variable_list micro_batches;
   std::vector<std::vector<Step>> steps;  // [stage][micro-batch]
@@ -119,7 +117,7 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
       if (needs_gradients && input.is_floating_point()) input.set_requires_grad(true);
       const detail::OwnGenerator random(
           at::make_generator<at::CPUGeneratorImpl>(mix(seed, stage, m)));
-      const Tensor output = pass.stages[stage].forward<Tensor>(input);
+      const Tensor output = pass.stages[stage].forward(input);
       if (output.dim() == 0 || output.size(0) != input.size(0)) {
         throw ValueError("spmd::Pipeline", cat("stage ", stage, " must keep the rows: expected ",
                                                input.size(0), ", got sizes ", output.sizes()));
@@ -203,7 +201,7 @@ struct Differentiable : torch::autograd::Function<Differentiable> {
 
 }  // namespace
 
-Pipeline::Pipeline(std::vector<torch::nn::AnyModule> stages, int micro_batches)
+Pipeline::Pipeline(std::vector<Stage> stages, int micro_batches)
     : stages_(std::move(stages)), micro_batches_(micro_batches) {
   if (stages_.empty()) throw ValueError("spmd::pipeline", "there must be a stage");
   if (micro_batches < 1) {

@@ -1,12 +1,35 @@
 #pragma once
 
-#include <torch/nn/modules/container/any.h>
+#include <torch/nn/module.h>
 
+#include <concepts>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "cohort/spmd/placement.h"
 
 namespace cohort::spmd {
+
+/// A module that takes a tensor and gives one: any holder of one, such as torch::nn::Sequential.
+class Stage {
+ public:
+  template <class Holder>
+    requires requires(Holder module, const Tensor& x) {
+      { module->forward(x) } -> std::convertible_to<Tensor>;
+      module.ptr();
+    }
+  Stage(Holder module)  // NOLINT(google-explicit-constructor)
+      : module_(module.ptr()),
+        forward_([module](const Tensor& x) mutable -> Tensor { return module->forward(x); }) {}
+
+  Tensor forward(const Tensor& x) const { return forward_(x); }
+  std::vector<Tensor> parameters() const { return module_->parameters(); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  std::function<Tensor(const Tensor&)> forward_;
+};
 
 /// A network in stages, each on a logical device of its own. A batch goes through in parts, the
 /// micro-batches: while one is in the second stage, the next one is in the first, forward and
@@ -14,7 +37,7 @@ namespace cohort::spmd {
 ///
 ///     struct NetImpl : torch::nn::Module {
 ///       torch::nn::Sequential front = register_module("front", …), back = …;
-///       spmd::Pipeline pipe = spmd::pipeline({AnyModule(front), AnyModule(back)}, 8);
+///       spmd::Pipeline pipe = spmd::pipeline({front, back}, /*micro_batches=*/8);
 ///       torch::Tensor forward(torch::Tensor x) { return pipe(x); }
 ///     };
 ///
@@ -28,7 +51,7 @@ namespace cohort::spmd {
 class Pipeline {
  public:
   /// Throws ValueError for no stages, or fewer than one micro-batch.
-  Pipeline(std::vector<torch::nn::AnyModule> stages, int micro_batches);
+  Pipeline(std::vector<Stage> stages, int micro_batches);
 
   /// The rows of the last stage's results, in order. With more stages than logical devices,
   /// neighbours share one. A batch with fewer rows than micro-batches makes fewer of them. Throws
@@ -37,11 +60,11 @@ class Pipeline {
   Tensor operator()(const Tensor& batch);
 
  private:
-  std::vector<torch::nn::AnyModule> stages_;
+  std::vector<Stage> stages_;
   int micro_batches_;
 };
 
-inline Pipeline pipeline(std::vector<torch::nn::AnyModule> stages, int micro_batches) {
+inline Pipeline pipeline(std::vector<Stage> stages, int micro_batches) {
   return Pipeline(std::move(stages), micro_batches);
 }
 

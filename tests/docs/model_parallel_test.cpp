@@ -52,8 +52,7 @@ TEST_F(Guide, TraceAndStrictMode) {
 TEST_F(Guide, Pipelines) {
   torch::nn::Sequential front(torch::nn::Linear(4, 8), torch::nn::ReLU());
   torch::nn::Sequential back(torch::nn::Linear(8, 1));
-  auto pipe = cohort::spmd::pipeline({torch::nn::AnyModule(front), torch::nn::AnyModule(back)},
-                                     /*micro_batches=*/4);
+  auto pipe = cohort::spmd::pipeline({front, back}, /*micro_batches=*/4);
   cohort::OneDeviceStrategy one("cpu:0", {.logical_devices_per_replica = 2});
   one.run([&] {
     pipe(torch::rand({16, 4})).mean().backward();

@@ -6,6 +6,8 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
 
 #include "cohort/base/torch_compat.h"
 #include "tests/spmd/agreement.h"
@@ -26,9 +28,15 @@ class DeviceBytes : public torch_compat::Allocator<> {
     for (std::int64_t peak = count.peak;
          now > peak && !count.peak.compare_exchange_weak(peak, now);) {
     }
-    auto* block = new Block{next_.allocate(bytes), count, static_cast<std::int64_t>(bytes)};
-    return {block->data.get(), block, &Block::free, c10::Device(c10::kCPU)};
+    c10::DataPtr data = next_.allocate(bytes);
+    void* const memory = data.get();
+    if (memory) {
+      const std::lock_guard lock(mutex());
+      blocks()[memory] = {std::move(data), &count, static_cast<std::int64_t>(bytes)};
+    }
+    return {memory, memory, &free_block, c10::Device(c10::kCPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
 
   /// The most bytes that each of the devices held in `step`, beyond those held before.
   template <class F>
@@ -50,15 +58,24 @@ class DeviceBytes : public torch_compat::Allocator<> {
   };
   struct Block {
     c10::DataPtr data;
-    Count& count;
-    std::int64_t bytes;
-
-    static void free(void* context) {
-      auto* block = static_cast<Block*>(context);
-      block->count.now -= block->bytes;
-      delete block;
-    }
+    Count* count = nullptr;
+    std::int64_t bytes = 0;
   };
+  static std::mutex& mutex() {
+    static auto* const mutex = new std::mutex();
+    return *mutex;
+  }
+  static std::map<void*, Block>& blocks() {
+    static auto* const blocks = new std::map<void*, Block>();
+    return *blocks;
+  }
+  static void free_block(void* memory) {
+    if (!memory) return;
+    const std::lock_guard lock(mutex());
+    const auto entry = blocks().find(memory);
+    entry->second.count->now -= entry->second.bytes;
+    blocks().erase(entry);
+  }
 
   c10::Allocator& next_;
   mutable std::array<Count, 8> counts_;

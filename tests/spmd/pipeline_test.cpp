@@ -16,7 +16,6 @@ namespace cohort {
 namespace {
 
 using torch::Tensor;
-using torch::nn::AnyModule;
 
 torch::nn::Sequential layer(int in, int out) {
   return torch::nn::Sequential(torch::nn::Linear(in, out), torch::nn::Tanh());
@@ -29,7 +28,7 @@ TEST(Pipeline, GivesWhatTheStagesGiveOneAfterTheOther) {
     strategy.run([&] {
       torch::manual_seed(1);
       auto a = layer(4, 6), b = layer(6, 5), c = layer(5, 2);
-      auto pipe = spmd::pipeline({AnyModule(a), AnyModule(b), AnyModule(c)}, count);
+      auto pipe = spmd::pipeline({a, b, c}, count);
       const Tensor x = torch::rand({7, 4}, torch::requires_grad());
       const Tensor expected = c->forward(b->forward(a->forward(x)));
       expected.square().sum().backward();
@@ -60,7 +59,7 @@ TEST(Pipeline, GivesTheSameBitsEveryTimeWithDropoutToo) {
       torch::manual_seed(1);
       torch::nn::Sequential a(torch::nn::Linear(4, 8), torch::nn::Dropout(0.5)),
           b(torch::nn::Linear(8, 8), torch::nn::Dropout(0.5)), c(torch::nn::Linear(8, 1));
-      auto pipe = spmd::pipeline({AnyModule(a), AnyModule(b), AnyModule(c)}, 4);
+      auto pipe = spmd::pipeline({a, b, c}, 4);
       pipe(torch::rand({16, 4})).sum().backward();
       return a->parameters()[0].grad();
     }))[0];
@@ -84,19 +83,18 @@ TORCH_MODULE(DropsRows);
 TEST(Pipeline, AnErrorInAStageComesOutAndEndsTheOthers) {
   const Strategy strategy = devices(2);
   strategy.run([&] {
-    auto pipe =
-        spmd::pipeline({AnyModule(layer(2, 2)), AnyModule(Fails()), AnyModule(layer(2, 2))}, 4);
+    auto pipe = spmd::pipeline({Fails(), layer(2, 2), layer(2, 2)}, 4);
     EXPECT_FAILS(pipe(torch::full({8, 2}, 100.)), ValueError, "too much");
     EXPECT_EQ(pipe(torch::zeros({8, 2})).size(0), 8);
-    auto drops = spmd::pipeline({AnyModule(DropsRows()), AnyModule(layer(2, 2))}, 2);
+    auto drops = spmd::pipeline({DropsRows(), layer(2, 2)}, 2);
     EXPECT_FAILS(drops(torch::rand({8, 2})), ValueError, "stage 0 must keep the rows");
   });
 }
 
 TEST(Pipeline, BadUseIsAnError) {
   EXPECT_FAILS(spmd::pipeline({}, 2), ValueError, "there must be a stage");
-  EXPECT_FAILS(spmd::pipeline({AnyModule(layer(2, 2))}, 0), ValueError, "got 0");
-  auto pipe = spmd::pipeline({AnyModule(layer(2, 2))}, 2);
+  EXPECT_FAILS(spmd::pipeline({layer(2, 2)}, 0), ValueError, "got 0");
+  auto pipe = spmd::pipeline({layer(2, 2)}, 2);
   const Strategy strategy = devices(2);
   const auto scope = strategy.scope();
   EXPECT_FAILS(pipe(torch::rand({2, 2})), ValueError, "inside of strategy.run()");
@@ -106,7 +104,7 @@ struct NetImpl : torch::nn::Module {
   Tensor forward(const Tensor& x) { return pipe(x); }
   torch::nn::Sequential front = register_module("front", layer(4, 6));
   torch::nn::Sequential back = register_module("back", layer(6, 1));
-  spmd::Pipeline pipe = spmd::pipeline({AnyModule(front), AnyModule(back)}, 3);
+  spmd::Pipeline pipe = spmd::pipeline({front, back}, 3);
 };
 TORCH_MODULE(Net);
 
