@@ -1,6 +1,7 @@
 #include "cohort/spmd/sharded_tensor.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include "cohort/base/error.h"
 #include "cohort/spmd/trace.h"
@@ -23,7 +24,7 @@ c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(
   copy->set_sizes_and_strides(sizes(), strides());
   copy->set_storage_offset(storage_offset());
   copy->is_frozen_ = is_frozen_;
-  copy->set_version_counter(version);
+  if (!copy->is_inference()) copy->set_version_counter(version);
   copy->set_allow_tensor_metadata_change(allow_change);
   return copy;
 }
@@ -56,6 +57,8 @@ Tensor wrap(const MeshPtr& mesh, LayoutPtr layout, std::vector<Tensor> tiles) {
 
 Tensor wrap_view(const MeshPtr& mesh, LayoutPtr layout, std::vector<Tensor> tiles,
                  at::IntArrayRef strides, std::int64_t offset) {
+  // In inference mode too a view of an ordinary tensor is one that autograd can follow.
+  const c10::InferenceMode ordinary(false);
   Tensor view = wrap(mesh, std::move(layout), std::move(tiles));
   auto* base = view.unsafeGetTensorImpl();
   const Dims sizes(base->sizes().begin(), base->sizes().end());

@@ -259,6 +259,19 @@ TEST(Views, OfAllKinds) {
   }
 }
 
+TEST(Views, InInferenceMode) {
+  const Tensor x = tensor({4, 6}), weight = tensor({5, 6});
+  const Tensor expected = torch::linear(x, weight).flatten();
+  const Tensor before = split(weight, test_mesh(2), {2, 1});
+  const torch::InferenceMode inference;
+  const Tensor inside = split(weight, test_mesh(2), {1, 2});
+  for (const Tensor& sharded : {before, inside}) {
+    EXPECT_TRUE(torch::allclose(full(torch::linear(x, sharded).flatten()), expected));
+    EXPECT_TRUE(torch::equal(full(sharded.t().unsqueeze(0).select(2, 1)),
+                             weight.t().unsqueeze(0).select(2, 1)));
+  }
+}
+
 TEST(Softmax, AlongAnyDimension) {
   for (const int dim : {0, 1, 2}) {
     expect_agreement(
