@@ -33,6 +33,7 @@ void register_all() {
   register_views(aten);
   register_softmax(aten);
   register_convolution(aten);
+  register_pooling(aten);
   register_joining(aten);
   register_normalization(aten);
   register_indexing(aten);
