@@ -39,6 +39,7 @@ void register_all() {
   register_indexing(aten);
   register_scattering(aten);
   register_random(aten);
+  register_attention(aten);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.

@@ -70,5 +70,6 @@ void register_joining(torch::Library& library);
 void register_indexing(torch::Library& library);
 void register_scattering(torch::Library& library);
 void register_random(torch::Library& library);
+void register_attention(torch::Library& library);
 
 }  // namespace cohort::spmd

@@ -137,6 +137,11 @@ Tensor prod_dim_tiles(const Tensor& x, std::int64_t dim, bool keep, OptionalType
       "aten::prod", x, at::IntArrayRef(dim), keep, multiply,
       [&](const Tensor& part, auto& own) { return at::prod(part, own[0], keep, dtype); });
 }
+bool equal_tiles(const Tensor& a, const Tensor& b) {
+  const Operation operation("aten::equal");
+  const BelowAutograd below;
+  return a.sizes() == b.sizes() && gather(at::all(at::eq(a, b))).item<bool>();
+}
 
 // Variances: the mean first, then the squares of what differs from it.
 
@@ -316,6 +321,7 @@ void register_reductions(torch::Library& library) {
   library.impl("all", all_tiles);
   library.impl("any.dim", any_dim_tiles);
   library.impl("all.dim", all_dim_tiles);
+  library.impl("equal", equal_tiles);
   library.impl("prod", prod_tiles);
   library.impl("prod.dim_int", prod_dim_tiles);
   library.impl("var.correction", boxed<&var_boxed>());

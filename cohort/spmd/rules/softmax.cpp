@@ -54,8 +54,10 @@ Tensor softmax_backward_tiles(const Tensor& gradient, const Tensor& output, std:
   Partition parts("aten::_softmax_backward_data");
   const std::string letters = letters_but(output, dim);
   parts.take(gradient, letters).take(output, letters);
-  return parts.give(
-      letters, [&](const Task& t) { return at::_softmax_backward_data(t[0], t[1], dim, dtype); });
+  // LibTorch 1.13 takes the output for contiguous here.
+  return parts.give(letters, [&](const Task& t) {
+    return at::_softmax_backward_data(t[0].contiguous(), t[1].contiguous(), dim, dtype);
+  });
 }
 
 Tensor log_softmax_backward_tiles(const Tensor& gradient, const Tensor& output, std::int64_t dim,
@@ -69,7 +71,7 @@ Tensor log_softmax_backward_tiles(const Tensor& gradient, const Tensor& output, 
   const std::string letters = letters_but(output, dim);
   parts.take(gradient, letters).take(output, letters);
   return parts.give(letters, [&](const Task& t) {
-    return at::_log_softmax_backward_data(t[0], t[1], dim, dtype);
+    return at::_log_softmax_backward_data(t[0].contiguous(), t[1].contiguous(), dim, dtype);
   });
 }
 

@@ -1,0 +1,145 @@
+// Attention, with the batch split, with the features split, and any other way: sharded as
+// unsharded.
+
+#include "tests/spmd/agreement.h"
+
+namespace cohort::spmd {
+namespace {
+
+using torch::Tensor;
+
+std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
+  return low + static_cast<std::int64_t>(random() % (high - low + 1));
+}
+Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
+
+constexpr Tolerance kLoose{1e-8, 1e-9};
+
+/// softmax(q k' / sqrt(d)) v of [batch, heads, length, features].
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool is_causal) {
+  Tensor scores = q.matmul(k.transpose(-2, -1)) / std::sqrt(static_cast<double>(q.size(-1)));
+  if (is_causal) {
+    const Tensor hidden = torch::ones({q.size(-2), k.size(-2)}, torch::kBool).triu(1);
+    scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  }
+  return scores.softmax(-1).matmul(v);
+}
+
+Tensors queries_keys_values(std::mt19937& random) {
+  const auto batch = between(random, 1, 4), heads = between(random, 1, 4);
+  const auto from = between(random, 1, 5), to = between(random, 1, 5), d = between(random, 1, 4);
+  return {tensor({batch, heads, from, d}), tensor({batch, heads, to, d}),
+          tensor({batch, heads, to, between(random, 1, 4)})};
+}
+
+TEST(Attention, WrittenOut) {
+  expect_agreement("all see all", 200, queries_keys_values,
+                   [](const Tensors& x) { return attention(x[0], x[1], x[2], false); });
+  expect_agreement("causal", 200, queries_keys_values,
+                   [](const Tensors& x) { return attention(x[0], x[1], x[2], true); });
+}
+
+/// With projections whose heads are cut out of the features, as models do.
+TEST(Attention, OfProjectedHeads) {
+  expect_agreement(
+      "heads", 100,
+      [](auto& random) {
+        const auto e = 2 * between(random, 1, 4);
+        return Tensors{tensor({between(random, 1, 4), between(random, 1, 5), e}),
+                       tensor({3 * e, e}), tensor({e, e})};
+      },
+      [](const Tensors& x) {
+        const auto batch = x[0].size(0), length = x[0].size(1), e = x[0].size(2);
+        const auto parts = torch::linear(x[0], x[1]).chunk(3, -1);
+        const auto heads = [&](const Tensor& t) {
+          return t.reshape({batch, length, 2, e / 2}).transpose(1, 2);
+        };
+        const Tensor seen = attention(heads(parts[0]), heads(parts[1]), heads(parts[2]), true);
+        return torch::linear(seen.transpose(1, 2).reshape({batch, length, e}), x[2]);
+      },
+      kLoose);
+}
+
+torch::nn::MultiheadAttention multihead(double dropout) {
+  torch::nn::MultiheadAttention module(torch::nn::MultiheadAttentionOptions(4, 2).dropout(dropout));
+  module->to(torch::kDouble);
+  return module;
+}
+Tensors sequences(std::mt19937& random) {
+  const auto batch = between(random, 1, 4), to = between(random, 1, 4);
+  return {tensor({between(random, 1, 4), batch, 4}), tensor({to, batch, 4}),
+          tensor({to, batch, 4})};
+}
+
+TEST(Attention, OfAModule) {
+  for (const double dropout : {0.0, 0.4}) {
+    expect_agreement(
+        "multihead", 80, sequences,
+        [module = multihead(dropout)](const Tensors& x) mutable {
+          torch::manual_seed(5);
+          const auto [seen, weights] = module->forward(x[0], x[1], x[2]);
+          return seen * weights.sum();
+        },
+        kLoose);
+  }
+  expect_agreement(
+      "of itself, with a mask", 80, sequences,
+      [module = multihead(0)](const Tensors& x) mutable {
+        const auto length = x[0].size(0);
+        const Tensor hidden = torch::ones({length, length}, torch::kDouble).triu(1) * -1e9;
+        return std::get<0>(module->forward(x[0], x[0], x[0], {}, false, hidden));
+      },
+      kLoose);
+  expect_agreement(
+      "with padding", 80, sequences,
+      [module = multihead(0)](const Tensors& x) mutable {
+        const Tensor padding = torch::zeros({x[1].size(1), x[1].size(0)}, torch::kBool);
+        padding.select(1, -1).fill_(x[1].size(0) > 1);
+        return std::get<0>(module->forward(x[0], x[1], x[2], padding));
+      },
+      kLoose);
+}
+
+/// Its parameters are split like its input: by features.
+TEST(Attention, OfAModuleWithSplitWeights) {
+  const MeshPtr mesh = test_mesh(2);
+  auto plain = multihead(0), sharded = multihead(0);
+  const Tensor x = tensor({3, 2, 4});
+  const Tensor expected = std::get<0>(plain->forward(x, x, x));
+  for (auto& named : plain->named_parameters()) {
+    auto parts = std::vector<std::int64_t>(named.value().dim(), 1);
+    parts[0] = 2;
+    const Tensor own = split(named.value().detach(), mesh, parts).set_requires_grad(true);
+    if (named.key() == "in_proj_weight") sharded->in_proj_weight = own;
+    if (named.key() == "in_proj_bias") sharded->in_proj_bias = own;
+    if (named.key() == "out_proj.weight") sharded->out_proj->weight = own;
+    if (named.key() == "out_proj.bias") sharded->out_proj->bias = own;
+  }
+  const Strict strict;
+  const Tensor got = std::get<0>(sharded->forward(x, x, x));
+  EXPECT_TRUE(torch::allclose(full(got), expected, 1e-9, 1e-10));
+  expected.square().sum().backward();
+  full(got).square().sum().backward();
+  EXPECT_TRUE(torch::allclose(full(sharded->in_proj_weight.grad()), plain->in_proj_weight.grad()));
+}
+
+TEST(Attention, OfATransformerLayer) {
+  for (const double dropout : {0.0, 0.3}) {
+    torch::nn::TransformerEncoderLayer layer(
+        torch::nn::TransformerEncoderLayerOptions(4, 2).dim_feedforward(6).dropout(dropout));
+    layer->to(torch::kDouble);
+    expect_agreement(
+        "encoder layer", 60,
+        [](auto& random) {
+          return Tensors{tensor({between(random, 1, 4), between(random, 1, 4), 4})};
+        },
+        [layer](const Tensors& x) mutable {
+          torch::manual_seed(5);
+          return layer->forward(x[0]);
+        },
+        kLoose);
+  }
+}
+
+}  // namespace
+}  // namespace cohort::spmd
