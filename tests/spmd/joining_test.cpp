@@ -158,6 +158,7 @@ TEST(Sorting, AlongAnyDimension) {
          [dim](const Tensors& x) { return std::get<0>(x[0].sort(dim, true)).square(); }},
         {"stable", [dim](const Tensors& x) { return std::get<1>(x[0].sort(true, dim, false)); }},
         {"argsort", [dim](const Tensors& x) { return x[0].argsort(std::int64_t{dim}); }},
+        {"stable argsort", [dim](const Tensors& x) { return x[0].argsort(true, dim, true); }},
         {"topk", [dim](const Tensors& x) { return std::get<0>(x[0].topk(2, dim)).square(); }},
         {"kthvalue", [dim](const Tensors& x) { return std::get<0>(x[0].kthvalue(2, dim)); }},
         {"median", [dim](const Tensors& x) { return std::get<0>(x[0].median(dim, true)); }},

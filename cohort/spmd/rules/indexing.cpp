@@ -435,6 +435,14 @@ Tensor& index_fill_in_place(Tensor& x, std::int64_t dim, const Tensor& index,
   const BelowAutograd below;
   return x.masked_fill_(mask_of(x, dim, index), value);
 }
+Tensor index_fill_with_tensor(const Tensor& x, std::int64_t dim, const Tensor& index,
+                              const Tensor& value) {
+  return index_fill_tiles(x, dim, index, gather(value).item());
+}
+Tensor& index_fill_in_place_with_tensor(Tensor& x, std::int64_t dim, const Tensor& index,
+                                        const Tensor& value) {
+  return index_fill_in_place(x, dim, index, gather(value).item());
+}
 
 /// The gradient of a table, by rows if the gradient of what was looked up is not split by columns.
 Tensor embedding_backward_tiles(const Tensor& gradient, const Tensor& indices, std::int64_t rows,
@@ -470,6 +478,8 @@ void register_indexing(torch::Library& library) {
   library.impl("index_copy_", index_copy_in_place);
   library.impl("index_fill.int_Scalar", index_fill_tiles);
   library.impl("index_fill_.int_Scalar", index_fill_in_place);
+  library.impl("index_fill.int_Tensor", index_fill_with_tensor);
+  library.impl("index_fill_.int_Tensor", index_fill_in_place_with_tensor);
   library.impl("embedding_dense_backward", embedding_backward_tiles);
 }
 

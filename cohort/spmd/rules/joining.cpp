@@ -392,7 +392,7 @@ Tensor& cumprod_in_place(Tensor& x, std::int64_t dim, OptionalType dtype) {
 
 // What must see a dimension whole: the cut moves elsewhere.
 
-/// Operations that take a tensor and the argument `dim`, and give values and places.
+/// Operations that take a tensor and the argument `dim`, and give values, places, or both.
 void along_whole_dimension(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const Operation operation(op.schema().name().c_str());
   BoxedCall call(op, stack);
@@ -409,11 +409,14 @@ void along_whole_dimension(const c10::OperatorHandle& op, c10::DispatchKeySet, S
   if (!keeps && x.dim() > 0) result.erase(at::maybe_wrap_dim(dim, x.dim()), 1);
   Partition parts(op.schema().name().c_str());
   parts.take(x, letters);
-  const auto results = parts.give_all({result, result}, [&](const Task& t) {
+  const std::vector<std::string> all(op.schema().returns().size(), result);
+  const auto results = parts.give_all(all, [&](const Task& t) {
     Stack own(arguments.begin(), arguments.end());
     own[0] = t[0];
     op.callBoxed(&own);
-    return std::vector<Tensor>{own[0].toTensor(), own[1].toTensor()};
+    std::vector<Tensor> own_results;
+    for (const c10::IValue& each : own) own_results.push_back(each.toTensor());
+    return own_results;
   });
   for (const Tensor& each : results) stack->emplace_back(each);
 }
@@ -446,8 +449,8 @@ void register_joining(torch::Library& library) {
   library.impl("cumsum_", cumsum_in_place);
   library.impl("cumprod_", cumprod_in_place);
   library.impl("logcumsumexp", logcumsumexp_tiles);
-  for (const char* name : {"sort", "sort.stable", "topk", "cummax", "cummin", "kthvalue", "mode",
-                           "median.dim", "nanmedian.dim"}) {
+  for (const char* name : {"sort", "sort.stable", "argsort.stable", "topk", "cummax", "cummin",
+                           "kthvalue", "mode", "median.dim", "nanmedian.dim"}) {
     library.impl(name, boxed<&along_whole_dimension>());
   }
 }

@@ -45,7 +45,7 @@ LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& le
   if (layout.tiles() == 1 || sizes.empty()) {
     return std::make_shared<Layout>(Layout::whole(sizes, layout.device(0)));
   }
-  Dims parts(sizes.size(), 1);
+  std::vector<std::int64_t> parts(sizes.size(), 1);
   parts[dim] = impl(leader)->mesh()->size();
   return std::make_shared<Layout>(Layout::split(sizes, parts));
 }
