@@ -33,15 +33,26 @@ using PlacePtr = c10::intrusive_ptr<Place>;
 
 Tensor moved(const Tensor& tensor, const PlacePtr& place);
 
+/// A part of a tensor in memory of its own, so that writing to it leaves the tensor alone.
+Tensor own_copy(const Tensor& tensor, const Region& region) {
+  const Tensor part = fetch(tensor, region);
+  bool is_view = !is_sharded(tensor) && part.is_alias_of(tensor);
+  if (is_sharded(tensor)) {
+    for (const Tensor& tile : impl(tensor)->tiles()) is_view |= part.is_alias_of(tile);
+  }
+  return is_view ? part.clone(at::MemoryFormat::Contiguous) : part;
+}
+
 /// The gradient goes to where the tensor was.
 struct Move : torch::autograd::Function<Move> {
   static Tensor forward(AutogradContext* context, const Tensor& tensor, const PlacePtr& place) {
     context->saved_data["before"] = at::IValue::make_capsule(Place::of(tensor));
     const Operation operation("cohort::move");
     const BelowAutograd below;
-    if (place->layout) return reshard(tensor, place->mesh, place->layout);
-    Tensor whole = gather(tensor);
-    return layout_of(tensor).tiles() == 1 ? whole.clone() : whole;  // not a tile of the tensor
+    if (!place->layout) return own_copy(tensor, Region::all_of(tensor.sizes()));
+    return wrap(place->mesh, place->layout, make_tiles(*place->mesh, *place->layout, [&](int i) {
+                  return own_copy(tensor, place->layout->region(i));
+                }));
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto before =

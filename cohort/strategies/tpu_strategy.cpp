@@ -48,8 +48,11 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
         if (assignment.num_replicas() == 0) {
           throw ValueError("TPUStrategy", "the device assignment has no replicas");
         }
-        Spread places = spread("TPUStrategy", list_logical_devices(DeviceType::CPU),
-                               assignment.num_replicas(), assignment.num_cores_per_replica());
+        std::vector<Device> slots = list_logical_devices(DeviceType::CPU);
+        const int cores = assignment.num_replicas() * assignment.num_cores_per_replica();
+        if (static_cast<int>(slots.size()) > cores) slots.resize(cores);
+        Spread places = spread("TPUStrategy", std::move(slots), assignment.num_replicas(),
+                               assignment.num_cores_per_replica());
         log::info("Using TPUStrategy with ", assignment.num_replicas(), " replicas of ",
                   assignment.num_cores_per_replica(), " logical devices, simulated on ",
                   names_of(places.layout.devices()));

@@ -76,6 +76,18 @@ TEST(Annotations, GradientsFlowBackToWhereTensorsWere) {
   });
 }
 
+TEST(Annotations, GiveTensorsOfTheirOwn) {
+  const Strategy strategy = spread_over(2);
+  strategy.run([&] {
+    const Tensor x = torch::zeros({4, 3});
+    strategy.split_to_logical_devices(x, {2, 1}).add_(1);
+    Tensor assigned = strategy.assign_to_logical_device(x, 1);
+    strategy.replicate_to_logical_devices(assigned.add_(1)).add_(1);
+    EXPECT_EQ(x.sum().item<double>(), 0);
+    EXPECT_EQ(assigned.sum().item<double>(), 12);
+  });
+}
+
 TEST(Annotations, OfAShortBatchLeaveDevicesWithoutATile) {
   const Strategy strategy = spread_over(4);
   strategy.run([&] {
