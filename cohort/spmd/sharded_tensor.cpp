@@ -79,15 +79,23 @@ Tensor part_of(Tensor tensor, const Region& region, const Dims& origin) {
   return tensor;
 }
 
-Tensor filled(const Region& region, bool is_covered, double pad, const Tensor& like) {
-  const at::TensorOptions options = like.options();
-  return is_covered ? at::empty(region.sizes(), options) : at::full(region.sizes(), pad, options);
+/// An uninitialized tensor for a region, but for what lies outside of `inside`: that is `pad`.
+Tensor padded(const Region& region, const Region& inside, double pad, const Tensor& like) {
+  if (inside.is_empty()) return at::full(region.sizes(), pad, like.options());
+  Tensor result = at::empty(region.sizes(), like.options());
+  for (int d = 0; d < region.dim(); ++d) {
+    const std::int64_t before = inside.begin[d] - region.begin[d];
+    const std::int64_t after = region.end[d] - inside.end[d];
+    if (before > 0) result.narrow(d, 0, before).fill_(pad);
+    if (after > 0) result.narrow(d, inside.end[d] - region.begin[d], after).fill_(pad);
+  }
+  return result;
 }
 
 Tensor fetch_plain(const Tensor& tensor, const Region& region, double pad) {
   const Region inside = intersection(region, Region::all_of(tensor.sizes()));
   if (inside == region) return part_of(tensor, region, Dims(region.dim(), 0));
-  Tensor result = filled(region, false, pad, tensor);
+  Tensor result = padded(region, inside, pad, tensor);
   if (inside.is_empty()) return result;
   part_of(result, inside, region.begin).copy_(part_of(tensor, inside, Dims(region.dim(), 0)));
   return result;
@@ -109,10 +117,10 @@ Tensor fetch(const Tensor& tensor, const Region& region, double pad) {
     const Tensor values = part_of(sharded.tiles()[i], common, tile.begin);
     if (layout.device(i) != here) Operation::moved(values.nbytes());
     if (common == region) return values;
-    if (!result.defined()) result = filled(region, inside == region, pad, values);
+    if (!result.defined()) result = padded(region, inside, pad, values);
     part_of(result, common, region.begin).copy_(values);
   }
-  return result.defined() ? result : filled(region, false, pad, sharded.tiles()[0]);
+  return result.defined() ? result : padded(region, inside, pad, sharded.tiles()[0]);
 }
 
 Tensor gather(const Tensor& tensor) {
@@ -148,23 +156,38 @@ void write_to(const Tensor& sharded, const Tensor& values) {
                  [&](int i) { to.tiles()[i].copy_(fetch(values, to.layout()->region(i))); });
 }
 
+namespace {
+
+/// What pieces have of one tile. `may_change` tells whether it may be made in a piece's memory: its
+/// part in this tile belongs to this sum alone.
+Tensor sum_in_tile(const Region& tile, const std::vector<Piece>& pieces, bool may_change) {
+  Tensor sum;
+  for (const Piece& piece : pieces) {
+    const Region common = intersection(tile, piece.region);
+    if (common.is_empty()) continue;
+    const Tensor values = part_of(piece.values, common, piece.region.begin);
+    if (!sum.defined() && common == tile) {
+      sum = may_change ? values : values.clone(at::MemoryFormat::Contiguous);
+      continue;
+    }
+    if (!sum.defined()) sum = at::zeros(tile.sizes(), values.options());
+    part_of(sum, common, tile.begin).add_(values);
+  }
+  return sum.defined() ? sum : at::zeros(tile.sizes(), pieces[0].values.options());
+}
+
+}  // namespace
+
 Tensor sum_of_pieces(const MeshPtr& mesh, const LayoutPtr& layout,
                      const std::vector<Piece>& pieces) {
   return wrap(mesh, layout, make_tiles(*mesh, *layout, [&](int i) {
-                const Region tile = layout->region(i);
-                Tensor sum;
-                for (const Piece& piece : pieces) {
-                  const Region common = intersection(tile, piece.region);
-                  if (common.is_empty()) continue;
-                  const Tensor values = part_of(piece.values, common, piece.region.begin);
-                  if (!sum.defined() && common == tile) {
-                    sum = values.clone(at::MemoryFormat::Contiguous);
-                    continue;
-                  }
-                  if (!sum.defined()) sum = at::zeros(tile.sizes(), values.options());
-                  part_of(sum, common, tile.begin).add_(values);
-                }
-                return sum.defined() ? sum : at::zeros(tile.sizes(), pieces[0].values.options());
+                return sum_in_tile(layout->region(i), pieces, false);
+              }));
+}
+
+Tensor sum_of_own_pieces(const MeshPtr& mesh, const LayoutPtr& layout, std::vector<Piece> pieces) {
+  return wrap(mesh, layout, make_tiles(*mesh, *layout, [&](int i) {
+                return sum_in_tile(layout->region(i), pieces, true);
               }));
 }
 

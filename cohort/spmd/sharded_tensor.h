@@ -89,6 +89,8 @@ struct Piece {
 /// The sum of pieces, which may overlap and reach beyond the tensor: added in their order.
 Tensor sum_of_pieces(const MeshPtr& mesh, const LayoutPtr& layout,
                      const std::vector<Piece>& pieces);
+/// The same for values that nobody else has: the sum may be made in their memory.
+Tensor sum_of_own_pieces(const MeshPtr& mesh, const LayoutPtr& layout, std::vector<Piece> pieces);
 
 /// tile(i) for each tile of the layout, on its device.
 std::vector<Tensor> make_tiles(Mesh& mesh, const Layout& layout, FunctionRef<Tensor(int)> tile);

@@ -254,7 +254,7 @@ Tensor convolution_tiles(const Tensor& x, const Tensor& weight, const c10::optio
   for (std::size_t i = 0; i < results.size(); ++i) {
     pieces.push_back({tasks.task(static_cast<int>(i)).output, results[i]});
   }
-  return sum_of_pieces(mesh, spread(*mesh, of.output_sizes()), pieces);
+  return sum_of_own_pieces(mesh, spread(*mesh, of.output_sizes()), std::move(pieces));
 }
 
 std::tuple<Tensor, Tensor, Tensor> convolution_backward_tiles(
@@ -284,8 +284,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_tiles(
   Tensor input_gradient, weight_gradient, bias_gradient;
   if (wanted[0]) input_gradient = gradient_of(x, mesh, tasks.layout(), std::move(of_input));
   if (wanted[1]) {
-    weight_gradient = is_sharded(weight) ? sum_of_pieces(mesh, impl(weight)->layout(), of_weight)
-                                         : plain_sum(weight.sizes(), of_weight);
+    weight_gradient = is_sharded(weight)
+                          ? sum_of_own_pieces(mesh, impl(weight)->layout(), std::move(of_weight))
+                          : plain_sum(weight.sizes(), of_weight);
   }
   if (wanted[2]) bias_gradient = plain_sum({of.groups * of.out_channels}, of_bias);
   return {input_gradient, weight_gradient, bias_gradient};

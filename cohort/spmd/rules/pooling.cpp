@@ -250,17 +250,18 @@ std::int64_t elements_before(const Pooling& pooling, const Block& block) {
   return elements;
 }
 
+/// May change its argument.
 Tensor in_tensor(const Pooling& pooling, const Block& block, const Tensor& of_block) {
   const int last = last_cut(pooling, block);
   if (last < 0) return of_block;
   const auto begin = spatial(pooling, block.input.begin);
   if (last == 0) {
     const std::int64_t before = elements_before(pooling, block);
-    Tensor numbers = at::add(of_block, before);
+    of_block.add_(before);
     if (begin[0] < 0) {
-      leave_padding(numbers, pooling.lead, pooling.windows[0], begin[0], before / begin[0]);
+      leave_padding(of_block, pooling.lead, pooling.windows[0], begin[0], before / begin[0]);
     }
-    return numbers;
+    return of_block;
   }
   const Dims sizes = block.input.sizes();
   auto places = places_in(of_block, spatial(pooling, sizes));

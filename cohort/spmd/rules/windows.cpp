@@ -102,14 +102,7 @@ Tensor gradient_of(const Tensor& tensor, const MeshPtr& mesh, const Layout& task
                      : tasks.tiles() > 1
                          ? spread(*mesh, tensor.sizes())
                          : std::make_shared<Layout>(Layout::whole(tensor.sizes(), tasks.device(0)));
-  bool are_tiles = static_cast<int>(pieces.size()) == layout->tiles();
-  for (int i = 0; are_tiles && i < layout->tiles(); ++i) {
-    are_tiles = pieces[i].region == layout->region(i);
-  }
-  if (!are_tiles) return sum_of_pieces(mesh, layout, pieces);
-  std::vector<Tensor> tiles;
-  for (Piece& piece : pieces) tiles.push_back(std::move(piece.values));
-  return wrap(mesh, std::move(layout), std::move(tiles));
+  return sum_of_own_pieces(mesh, layout, std::move(pieces));
 }
 
 Tensor plain_sum(at::IntArrayRef sizes, const std::vector<Piece>& pieces) {
