@@ -13,6 +13,7 @@
 namespace cohort::spmd {
 
 using Dims = c10::SmallVector<std::int64_t, 5>;
+inline Dims dims_of(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
 /// A box of a tensor: indices [begin, end) of each dimension. It may reach beyond the tensor, where
 /// an operation pads.

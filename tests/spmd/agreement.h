@@ -17,6 +17,15 @@ namespace cohort::spmd {
 using Tensors = std::vector<torch::Tensor>;
 using Function = std::function<torch::Tensor(const Tensors&)>;
 
+/// A number from `low` to `high`.
+inline std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
+  return low + static_cast<std::int64_t>(random() % (high - low + 1));
+}
+/// Random numbers from -1 to 1.
+inline torch::Tensor tensor(at::IntArrayRef sizes) {
+  return torch::rand(sizes, torch::kDouble) * 2 - 1;
+}
+
 /// A mesh of n devices, the same one for all tests.
 const MeshPtr& test_mesh(int devices);
 

@@ -8,11 +8,6 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
-
 constexpr Tolerance kLoose{1e-8, 1e-9};
 
 /// softmax(q k' / sqrt(d)) v of [batch, heads, length, features].

@@ -7,18 +7,13 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
-
 /// Random options of a convolution with `dims` dimensions beside batch and channels.
-struct Options {
+struct ConvolutionOptions {
   std::vector<std::int64_t> kernel, stride, padding, dilation, output_padding;
   std::int64_t groups;
   bool transposed;
 
-  Options(std::mt19937& random, int dims, bool is_transposed, bool has_groups)
+  ConvolutionOptions(std::mt19937& random, int dims, bool is_transposed, bool has_groups)
       : groups(has_groups ? between(random, 2, 4) : 1), transposed(is_transposed) {
     for (int d = 0; d < dims; ++d) {
       kernel.push_back(between(random, 1, dims == 3 ? 3 : 5));
@@ -57,7 +52,7 @@ struct Kind {
 };
 /// Cases with their own options each.
 void expect_same(const char* name, int cases, Kind kind) {
-  std::optional<Options> options;
+  std::optional<ConvolutionOptions> options;
   expect_agreement(
       name, cases,
       [&](auto& random) {

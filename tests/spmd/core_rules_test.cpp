@@ -7,10 +7,6 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
 /// One of up to four dimensions of sizes 1 to 7.
 Tensor any_tensor(std::mt19937& random, int dims) {
   std::vector<std::int64_t> sizes;

@@ -8,11 +8,6 @@ namespace {
 using torch::Tensor;
 using torch::indexing::Slice;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
-
 using Lists = c10::List<c10::optional<Tensor>>;
 using Cases = std::vector<std::pair<const char*, Function>>;
 using Make = std::function<Tensors(std::mt19937&)>;

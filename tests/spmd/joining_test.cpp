@@ -8,10 +8,6 @@ namespace {
 using torch::Tensor;
 namespace F = torch::nn::functional;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
 Tensors one_of_three_dims(std::mt19937& random) {
   return {tensor({between(random, 2, 7), between(random, 1, 7), between(random, 2, 6)})};
 }

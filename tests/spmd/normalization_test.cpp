@@ -7,11 +7,6 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
-
 /// [n, channels, …] with up to three more dimensions, a weight and a bias.
 Tensors images(std::mt19937& random, std::int64_t channels) {
   std::vector<std::int64_t> sizes{between(random, 2, 5), channels};

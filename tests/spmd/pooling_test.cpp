@@ -7,18 +7,13 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
-Tensor tensor(at::IntArrayRef sizes) { return torch::rand(sizes, torch::kDouble) * 2 - 1; }
-
 /// Random options of windows that move along `dims` dimensions.
-struct Options {
+struct PoolOptions {
   std::vector<std::int64_t> kernel, stride, padding, dilation;
   bool ceil_mode, counts_padding;
   c10::optional<std::int64_t> divisor;
 
-  Options(std::mt19937& random, int dims, std::int64_t most_dilation)
+  PoolOptions(std::mt19937& random, int dims, std::int64_t most_dilation)
       : ceil_mode(random() % 2 == 0), counts_padding(random() % 2 == 0) {
     if (random() % 4 == 0) divisor = between(random, 1, 5);
     for (int d = 0; d < dims; ++d) {
@@ -43,8 +38,8 @@ struct Options {
 
 /// Cases with their own options each.
 void expect_same(const char* name, int cases, int dims, std::int64_t most_dilation,
-                 const std::function<Tensor(const Tensor&, const Options&)>& fn) {
-  std::optional<Options> options;
+                 const std::function<Tensor(const Tensor&, const PoolOptions&)>& fn) {
+  std::optional<PoolOptions> options;
   expect_agreement(
       name, cases,
       [&](auto& random) {
@@ -55,23 +50,23 @@ void expect_same(const char* name, int cases, int dims, std::int64_t most_dilati
 }
 
 TEST(MaxPool, Values) {
-  expect_same("max_pool1d", 150, 1, 2, [](const Tensor& x, const Options& o) {
+  expect_same("max_pool1d", 150, 1, 2, [](const Tensor& x, const PoolOptions& o) {
     return torch::max_pool1d(x, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
   });
-  expect_same("max_pool2d", 300, 2, 2, [](const Tensor& x, const Options& o) {
+  expect_same("max_pool2d", 300, 2, 2, [](const Tensor& x, const PoolOptions& o) {
     return torch::max_pool2d(x, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
   });
-  expect_same("max_pool3d", 100, 3, 2, [](const Tensor& x, const Options& o) {
+  expect_same("max_pool3d", 100, 3, 2, [](const Tensor& x, const PoolOptions& o) {
     return torch::max_pool3d(x, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
   });
 }
 
 TEST(MaxPool, Places) {
-  expect_same("max_pool2d", 200, 2, 2, [](const Tensor& x, const Options& o) {
+  expect_same("max_pool2d", 200, 2, 2, [](const Tensor& x, const PoolOptions& o) {
     return std::get<1>(
         torch::max_pool2d_with_indices(x, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode));
   });
-  expect_same("max_pool3d", 100, 3, 2, [](const Tensor& x, const Options& o) {
+  expect_same("max_pool3d", 100, 3, 2, [](const Tensor& x, const PoolOptions& o) {
     return std::get<1>(
         torch::max_pool3d_with_indices(x, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode));
   });
@@ -80,7 +75,7 @@ TEST(MaxPool, Places) {
 /// Where all elements are the smallest number the first one counts, not one of the padding.
 TEST(MaxPool, PlacesAmongInfinities) {
   for (const int dims : {2, 3}) {
-    expect_same("of -inf", 100, dims, 3, [dims](const Tensor& x, const Options& o) {
+    expect_same("of -inf", 100, dims, 3, [dims](const Tensor& x, const PoolOptions& o) {
       const auto pool = dims == 2 ? torch::max_pool2d_with_indices : torch::max_pool3d_with_indices;
       const Tensor mostly = torch::where(x > 0.7, x, -std::numeric_limits<double>::infinity());
       return std::get<1>(pool(mostly, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode));
@@ -102,16 +97,16 @@ TEST(MaxPool, WithoutGradients) {
 }
 
 TEST(AvgPool, OfAllOptions) {
-  expect_same("avg_pool1d", 150, 1, 1, [](const Tensor& x, const Options& o) {
+  expect_same("avg_pool1d", 150, 1, 1, [](const Tensor& x, const PoolOptions& o) {
     return torch::avg_pool1d(x, o.kernel, o.stride, o.padding, o.ceil_mode, o.counts_padding)
         .tanh();
   });
-  expect_same("avg_pool2d", 300, 2, 1, [](const Tensor& x, const Options& o) {
+  expect_same("avg_pool2d", 300, 2, 1, [](const Tensor& x, const PoolOptions& o) {
     return torch::avg_pool2d(x, o.kernel, o.stride, o.padding, o.ceil_mode, o.counts_padding,
                              o.divisor)
         .tanh();
   });
-  expect_same("avg_pool3d", 100, 3, 1, [](const Tensor& x, const Options& o) {
+  expect_same("avg_pool3d", 100, 3, 1, [](const Tensor& x, const PoolOptions& o) {
     return torch::avg_pool3d(x, o.kernel, o.stride, o.padding, o.ceil_mode, o.counts_padding,
                              o.divisor)
         .tanh();

@@ -7,9 +7,6 @@ namespace {
 
 using torch::Tensor;
 
-std::int64_t between(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return low + static_cast<std::int64_t>(random() % (high - low + 1));
-}
 Tensors any_tensor(std::mt19937& random) {
   return {torch::rand({between(random, 1, 7), between(random, 1, 7), between(random, 1, 5)},
                       torch::kDouble)};

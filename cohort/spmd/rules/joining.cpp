@@ -15,8 +15,6 @@ namespace {
 
 using Task = Partition::Task;
 
-Dims dims_of(at::IntArrayRef values) { return {values.begin(), values.end()}; }
-
 /// A tensor of these sizes, laid out like another: tile(region) is the part of it.
 template <class F>
 Tensor laid_out_like(const Tensor& like, at::IntArrayRef sizes, F&& tile) {

@@ -331,7 +331,7 @@ struct Groups {
 Tensor as_images(const Tensor& part) {
   return part.reshape({part.size(0), part.size(1) * part.size(2), -1}).contiguous();
 }
-Tensor flat(const Tensor& values) { return values.defined() ? values.reshape({-1}) : values; }
+Tensor flattened(const Tensor& values) { return values.defined() ? values.reshape({-1}) : values; }
 /// [n, groups] or [n, groups, channels], to go with the dimensions of a part.
 Tensor with_dims_of(const Tensor& part, const Tensor& values) {
   std::vector<std::int64_t> sizes = values.sizes().vec();
@@ -374,7 +374,7 @@ Three group_norm_tiles(const Tensor& x, const Optional& weight, const Optional& 
     return three(parts.give_all({groups.with_whole, "ng", "ng"}, [&](const Task& t) {
       const Tensor part = as_images(t[0]);
       auto [y, mean, inverse] =
-          at::native_group_norm(part, flat(t[1]), flat(t[2]), part.size(0), part.size(1),
+          at::native_group_norm(part, flattened(t[1]), flattened(t[2]), part.size(0), part.size(1),
                                 part.size(2), t[0].size(1), eps);
       return std::vector<Tensor>{y.reshape(t[0].sizes()), mean, inverse};
     }));
@@ -453,8 +453,8 @@ Three group_norm_backward_tiles(const Tensor& gradient, const Tensor& x, const T
       const Tensor part = as_images(t[1]);
       const std::int64_t here = t[1].size(1);
       auto [gx, gw, gb] = at::native_group_norm_backward(
-          as_images(t[0]), part, t[2].contiguous(), t[3].contiguous(), flat(t[4]), part.size(0),
-          part.size(1), part.size(2), here, wanted);
+          as_images(t[0]), part, t[2].contiguous(), t[3].contiguous(), flattened(t[4]),
+          part.size(0), part.size(1), part.size(2), here, wanted);
       const auto in_groups = [&](const Tensor& each) {
         return each.defined() ? each.reshape({here, -1}) : each;
       };
@@ -463,7 +463,7 @@ Three group_norm_backward_tiles(const Tensor& gradient, const Tensor& x, const T
     }));
   };
   auto [gx, gw, gb] = run();
-  return {gx.defined() ? gx.reshape(x.sizes()) : gx, flat(gw), flat(gb)};
+  return {gx.defined() ? gx.reshape(x.sizes()) : gx, flattened(gw), flattened(gb)};
 }
 
 }  // namespace

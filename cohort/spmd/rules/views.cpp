@@ -56,8 +56,6 @@ struct Derived {
   }
 };
 
-Dims dims_of(at::IntArrayRef values) { return {values.begin(), values.end()}; }
-
 // The same elements in another order of dimensions.
 
 Tensor permute_tiles(const Tensor& x, at::IntArrayRef order) {
