@@ -67,7 +67,7 @@ TEST(Indexing, AlongOneDimension) {
           }},
          {"index_fill", [=](const Tensors& x) { return x[0].index_fill(dim, x[1], 0.5).square(); }},
          {"index_fill with a tensor",
-          [=](const Tensors& x) { return x[0].index_fill(dim, x[1], x[2].sum()).square(); }},
+          [=](const Tensors& x) { return x[0].index_fill(dim, full(x[1]), x[2].sum()).square(); }},
          {"index_fill_",
           [=](const Tensors& x) { return (x[0] * 1).index_fill_(dim, x[1], 2).square(); }}},
         60, [dim](auto& random) {
