@@ -119,6 +119,16 @@ TEST(Convolution, OfASinglePrecisionNetwork) {
       {1e-3, 2e-3});
 }
 
+TEST(Convolution, WithSettings) {
+  const Strict strict;
+  const Tensor x = tensor({2, 3, 9, 6}), weight = tensor({4, 3, 3, 3});
+  const std::vector<std::int64_t> one{1, 1}, none{0, 0};
+  const torch::NoGradGuard no_gradients;
+  const Tensor got = at::_convolution(split(x, test_mesh(2), {1, 1, 2, 1}), weight, {}, one, one,
+                                      one, false, none, 1, false, false, false, false);
+  EXPECT_TRUE(torch::allclose(full(got), torch::conv2d(x, weight, {}, 1, 1)));
+}
+
 TEST(Convolution, StaysWhereItsTensorsAre) {
   const auto& mesh = test_mesh(3);
   const Tensor weight = tensor({4, 3, 3, 3});

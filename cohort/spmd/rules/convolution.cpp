@@ -257,6 +257,16 @@ Tensor convolution_tiles(const Tensor& x, const Tensor& weight, const c10::optio
   return sum_of_own_pieces(mesh, spread(*mesh, of.output_sizes()), std::move(pieces));
 }
 
+/// With settings for other machines.
+Tensor convolution_with_settings_tiles(const Tensor& x, const Tensor& weight,
+                                       const c10::optional<Tensor>& bias, at::IntArrayRef stride,
+                                       at::IntArrayRef padding, at::IntArrayRef dilation,
+                                       bool transposed, at::IntArrayRef output_padding,
+                                       std::int64_t groups, bool, bool, bool, bool) {
+  return convolution_tiles(x, weight, bias, stride, padding, dilation, transposed, output_padding,
+                           groups);
+}
+
 std::tuple<Tensor, Tensor, Tensor> convolution_backward_tiles(
     const Tensor& gradient, const Tensor& x, const Tensor& weight, at::OptionalIntArrayRef,
     at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
@@ -296,6 +306,7 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_tiles(
 
 void register_convolution(torch::Library& library) {
   library.impl("convolution", convolution_tiles);
+  library.impl("_convolution", convolution_with_settings_tiles);
   library.impl("convolution_backward", convolution_backward_tiles);
 }
 
