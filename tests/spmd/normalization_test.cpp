@@ -130,5 +130,34 @@ TEST(GroupNorm, OfAnyGroups) {
       [](const Tensors& x) { return torch::group_norm(x[0], 2, {}, {}, 0.1).tanh(); });
 }
 
+/// LibTorch computes derivatives in another way if these shall have derivatives themselves.
+TEST(Normalization, FirstDerivativesAlone) {
+  const std::vector<std::pair<const char*, Function>> all{
+      {"batch",
+       [](const Tensors& x) {
+         return torch::batch_norm(x[0], x[1], x[2], {}, {}, true, 0.1, 0.1, false);
+       }},
+      {"layer",
+       [](const Tensors& x) {
+         return torch::layer_norm(x[0], x[0].sizes().slice(1), {}, {}, 0.1);
+       }},
+      {"one group", [](const Tensors& x) { return torch::group_norm(x[0], 1, x[1], x[2], 0.1); }},
+      {"groups", [](const Tensors& x) { return torch::group_norm(x[0], 2, x[1], x[2], 0.1); }},
+      {"groups without weights", [](const Tensors& x) { return torch::group_norm(x[0], 2); }},
+  };
+  for (const auto& [name, fn] : all) {
+    for (const int input : {0, 1, 2}) {
+      expect_agreement(
+          name, 80, [](auto& random) { return images(random, 2 * between(random, 1, 3)); },
+          [&fn = fn, input](const Tensors& x) {
+            const Tensor y = fn(x).square();
+            const auto gradient = torch::autograd::grad({(y * y.detach()).sum()}, {x[input]}, {},
+                                                        c10::nullopt, false, true)[0];
+            return gradient.defined() ? gradient : torch::zeros({});
+          });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cohort::spmd

@@ -301,8 +301,8 @@ Three layer_norm_backward_tiles(const Tensor& gradient, const Tensor& x, at::Int
   for (const Tensor& each : {gradient, x, mean, inverse}) parts.take(each, letters);
   parts.take(w, whole).take(b, whole);
   return three(parts.give_all({letters, whole, whole}, [&](const Task& t) {
-    auto [gx, gw, gb] =
-        at::native_layer_norm_backward(t[0], t[1], shape, t[2], t[3], t[4], t[5], wanted);
+    auto [gx, gw, gb] = at::native_layer_norm_backward(
+        t[0].contiguous(), t[1], shape, t[2].contiguous(), t[3].contiguous(), t[4], t[5], wanted);
     return std::vector<Tensor>{gx, gw, gb};
   }));
 }
@@ -395,7 +395,7 @@ std::vector<Tensor> sums_of_channels(const char* name, const Groups& groups, con
       return part.reshape({1, c10::multiply_integers(sizes), -1});
     };
     const auto of_channels = [&](const Tensor& each) {
-      return each.unsqueeze(2).expand(sizes).reshape({-1});
+      return each.unsqueeze(2).expand(sizes).contiguous().view({-1});
     };
     const Tensor none;
     const auto [gx, products, sums] = at::native_batch_norm_backward(
