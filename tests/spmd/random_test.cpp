@@ -7,7 +7,7 @@ namespace {
 
 using torch::Tensor;
 
-Tensors any_tensor(std::mt19937& random) {
+Tensors tensors_of_any_size(std::mt19937& random) {
   return {torch::rand({between(random, 1, 7), between(random, 1, 7), between(random, 1, 5)},
                       torch::kDouble)};
 }
@@ -17,7 +17,7 @@ using Cases = std::vector<std::pair<const char*, Function>>;
 /// The same generator for both sides.
 void expect_same_numbers(const Cases& cases) {
   for (const auto& [name, fn] : cases) {
-    expect_agreement(name, 50, any_tensor, [fn = fn](const Tensors& x) {
+    expect_agreement(name, 50, tensors_of_any_size, [fn = fn](const Tensors& x) {
       torch::manual_seed(7);
       return fn(x);
     });
