@@ -33,7 +33,10 @@ Json tpu_of(const TPUClusterResolver& resolver, const Json& expected_rpc) {
           {"spec", resolver.cluster_spec()}, {"type", resolver.task_type()}};
 }
 TABLE("tpu_resolver/grpc") {
-  Json rpc = {{"error", {{"type", "AttributeError"}, {"message", "rpc_layer"}}}};
+  // There is no such member here either, which a compiler says.
+  const Json rpc = {{"error",
+                     {{"type", "AttributeError"},
+                      {"message", "'TPUClusterResolver' object has no attribute 'rpc_layer'"}}}};
   return tpu_of(TPUClusterResolver(input[0].get<std::string>()), rpc);
 }
 CASE("tpu_resolver/master_arguments") {

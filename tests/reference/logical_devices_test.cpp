@@ -60,7 +60,8 @@ TEST_F(LogicalDevicesPage, Replicate) {
   };
   EXPECT_FAILS(step_fn({1, 2, 4, 1}), ValueError, "that is 8 parts");
   const Tensor expected = (1 - model(images())).square().mean();
-  for (const Tensor& loss : step_fn({1, 2, 1, 1}).values()) {
+  const auto losses = step_fn({1, 2, 1, 1});
+  for (const Tensor& loss : losses.values()) {
     EXPECT_TRUE(torch::allclose(loss, expected));
   }
 }
