@@ -55,7 +55,6 @@ class TFRecordReader {
   const std::string& path() const { return source_->path(); }
 
  private:
-  void keep_together(std::int64_t records);
   bool find_record(Span& data);
   bool read_more();
   void make_room();

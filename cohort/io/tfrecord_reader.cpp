@@ -55,7 +55,6 @@ bool TFRecordReader::next(std::string_view& record) {
 std::int64_t TFRecordReader::next_block(std::int64_t max_records,
                                         std::shared_ptr<const char[]>& block,
                                         std::vector<Span>& spans) {
-  keep_together(max_records);
   std::int64_t found = 0;
   try {
     for (Span data; found < max_records;) {
@@ -85,21 +84,6 @@ void TFRecordReader::seek(std::int64_t offset, std::int64_t record) {
 }
 
 /// Takes the next record if the block holds all of it; else sets how much is needed.
-/// Records that the end of the block would part go on to the next block together, if they are as
-/// long as those before: whoever joins records of two blocks has to copy all of them.
-void TFRecordReader::keep_together(std::int64_t records) {
-  const std::size_t held = end_ - begin_;
-  const bool may_go_on = end_ == capacity_ && capacity_ == BlockPool::kBlockBytes;
-  const auto most = static_cast<std::int64_t>(BlockPool::kBlockBytes);
-  if (record_ == 0 || held == 0 || !may_go_on || records > most) return;
-  const auto wanted =
-      static_cast<std::size_t>(offset_ / record_) * static_cast<std::size_t>(records);
-  if (held >= wanted || wanted > BlockPool::kBlockBytes / 2) return;
-  needed_ = kHeader;
-  make_room();
-  end_ += source_->read(block_.get() + end_, capacity_ - end_);
-}
-
 bool TFRecordReader::find_record(Span& data) {
   const char* at = block_.get() + begin_;
   const std::size_t held = end_ - begin_;
