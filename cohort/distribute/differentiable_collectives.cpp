@@ -137,8 +137,23 @@ struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGath
 
 }  // namespace
 
+namespace {
+
+thread_local const char* meetings_forbidden_by = nullptr;
+
+}  // namespace
+
+NoMeetings::NoMeetings(const char* where) : before_(std::exchange(meetings_forbidden_by, where)) {}
+NoMeetings::~NoMeetings() { meetings_forbidden_by = before_; }
+
 void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution,
                     const Timeout& timeout) {
+  if (meetings_forbidden_by) {
+    throw RuntimeError(
+        contribution.describe(),
+        cat("called by replica ", replica.replica_id_in_sync_group(), " inside of ",
+            meetings_forbidden_by, ", where replicas can't wait for each other: call it outside"));
+  }
   if (replica.in_run()) {
     replica.crew().meeting().attend(replica.local_id(), contribution, timeout);
     return;

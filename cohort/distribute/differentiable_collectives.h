@@ -13,6 +13,19 @@ namespace cohort::detail {
 
 using Timeout = collectives::Meeting::Timeout;
 
+/// While it lives, collectives that this thread calls throw RuntimeError: it holds what other
+/// replicas may need to get to the meeting. `where` is who forbids them.
+class NoMeetings {
+ public:
+  explicit NoMeetings(const char* where);
+  ~NoMeetings();
+  NoMeetings(const NoMeetings&) = delete;
+  NoMeetings& operator=(const NoMeetings&) = delete;
+
+ private:
+  const char* const before_;
+};
+
 /// Meets the other replicas of the run; alone outside of one.
 void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution,
                     const Timeout& timeout = {});

@@ -90,7 +90,6 @@ void Mesh::run_tasks(int device) {
   } catch (...) {
     workers_[device].error = std::current_exception();
   }
-  workers_[device].tasks.fetch_add(count, std::memory_order_relaxed);
   if (is_recorded) operation_->ran(device, count, start, now_ns(), name_);
   current = before;
 }

@@ -46,14 +46,10 @@ class Mesh {
   /// One call at a time; others wait. From one of the mesh's own tasks, runs them in this thread.
   void run(std::span<const int> device_of, FunctionRef<void(int)> task);
 
-  /// The tasks that each device has run so far.
-  std::int64_t tasks(int device) const { return workers_[device].tasks.load(); }
-
  private:
   struct Worker {
     Parker parker;
     std::exception_ptr error;
-    std::atomic<std::int64_t> tasks{0};
   };
   enum Signal : Parker::Signal { WORK = 1, STOP = 2, DONE = 3 };
 

@@ -12,6 +12,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/random.h"
 #include "cohort/distribute/caller_state.h"
+#include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_context.h"
 #include "cohort/distribute/replica_random.h"
 
@@ -73,8 +74,9 @@ struct Pass : torch::CustomClassHolder {
 };
 using PassPtr = c10::intrusive_ptr<Pass>;
 
-/// Calls work(stage) on the stages' devices, all at the same time; in `order` where they share one.
-/// The first error of a stage is the one that comes out, and not what the others made of it.
+/// Calls work(stage) on the stages' devices, all at the same time; where stages share one, in the
+/// order in which they hand on. The first error of a stage is the one that comes out, and not what
+/// the others made of it.
 void run_stages(const Pass& pass, bool forward, std::deque<Channel>& channels,
                 FunctionRef<void(int)> work) {
   std::vector<int> devices;
@@ -85,6 +87,7 @@ void run_stages(const Pass& pass, bool forward, std::deque<Channel>& channels,
   const detail::CallerState caller;
   pass.mesh->run(devices, [&](int task) {
     const detail::CallerState::Guard guard(caller);
+    const detail::NoMeetings none("a stage of spmd::Pipeline");
     try {
       work(stage_of(task));
     } catch (...) {
@@ -109,7 +112,7 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
   const auto count = pass.micro_batches.size();
   const std::uint64_t seed = draw_seed();
   std::deque<Channel> channels(pass.count() + 1);
-  for (const Tensor& each : pass.micro_batches) channels[0].put(each);
+  for (Tensor& each : std::exchange(pass.micro_batches, {})) channels[0].put(std::move(each));
   run_stages(pass, true, channels, [&](int stage) {
     const at::AutoGradMode gradients(needs_gradients);
     for (std::size_t m = 0; m < count; ++m) {
@@ -155,6 +158,11 @@ struct Differentiable : torch::autograd::Function<Differentiable> {
       throw NotImplementedError("spmd::Pipeline", "there are no second derivatives");
     }
     const int last = pass->count() - 1;
+    if (!pass->steps[last][0].output.defined()) {
+      throw RuntimeError("spmd::Pipeline",
+                         "backward a second time: the results of the stages have been freed; call "
+                         "the pipeline again");
+    }
     std::deque<Channel> channels(pass->count() + 1);
     std::int64_t row = 0;
     for (const Pass::Step& step : pass->steps[last]) {
@@ -213,9 +221,10 @@ Tensor Pipeline::operator()(const Tensor& batch) {
   const MeshPtr mesh = mesh_of_replica("spmd::Pipeline");
   if (batch.dim() == 0) throw ValueError("spmd::Pipeline", "the batch must have rows");
   const auto pass = c10::make_intrusive<Pass>(mesh, stages_);
+  const Tensor whole = full(batch);
   const Cuts cuts = even_cuts(batch.size(0), micro_batches_);
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-    pass->micro_batches.push_back(full(batch).slice(0, cuts[i], cuts[i + 1]).detach());
+    pass->micro_batches.push_back(whole.slice(0, cuts[i], cuts[i + 1]).detach());
   }
   variable_list parameters;
   bool needs_gradients = batch.requires_grad();
@@ -228,7 +237,7 @@ Tensor Pipeline::operator()(const Tensor& batch) {
   if (!at::GradMode::is_enabled() || !needs_gradients) {
     return run_forward(*pass, false);
   }
-  return Differentiable::apply(pass, full(batch), at::TensorList(parameters));
+  return Differentiable::apply(pass, whole, at::TensorList(parameters));
 }
 
 }  // namespace cohort::spmd

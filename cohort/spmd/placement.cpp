@@ -69,27 +69,27 @@ Tensor moved(const Tensor& tensor, const PlacePtr& place) {
   return is_there ? tensor : Move::apply(tensor, place);
 }
 
-Tensor moved(const Tensor& tensor, const MeshPtr& mesh, Layout layout) {
+Tensor moved(const Tensor& tensor, const MeshPtr& mesh, LayoutPtr layout) {
   require_rules();
-  return moved(tensor, c10::make_intrusive<Place>(mesh, std::make_shared<Layout>(layout)));
+  return moved(tensor, c10::make_intrusive<Place>(mesh, std::move(layout)));
 }
 
 }  // namespace
 
 Tensor split(const Tensor& tensor, const MeshPtr& mesh, at::IntArrayRef parts) {
-  return moved(tensor, mesh, Layout::split(tensor.sizes(), parts));
+  return moved(tensor, mesh, std::make_shared<Layout>(Layout::split(tensor.sizes(), parts)));
 }
 
 Tensor assign(const Tensor& tensor, const MeshPtr& mesh, int device) {
-  return moved(tensor, mesh, Layout::whole(tensor.sizes(), device));
+  return moved(tensor, mesh, std::make_shared<Layout>(Layout::whole(tensor.sizes(), device)));
 }
 
 Tensor redistribute(const Tensor& tensor, const MeshPtr& mesh, const LayoutPtr& layout) {
-  if (layout->sizes() != Dims(tensor.sizes().begin(), tensor.sizes().end())) {
+  if (layout->sizes() != dims_of(tensor.sizes())) {
     throw ValueError("spmd::redistribute", cat("the layout is for another tensor: expected sizes ",
                                                tensor.sizes(), ", got ", *layout));
   }
-  return moved(tensor, mesh, *layout);
+  return moved(tensor, mesh, layout);
 }
 
 Tensor redistribute(const Tensor& tensor, const LayoutPtr& layout) {

@@ -91,6 +91,32 @@ TEST(Pipeline, AnErrorInAStageComesOutAndEndsTheOthers) {
   });
 }
 
+struct MeetsImpl : torch::nn::Module {
+  Tensor forward(const Tensor& x) { return get_replica_context().all_reduce(ReduceOp::SUM, x); }
+};
+TORCH_MODULE(Meets);
+
+TEST(Pipeline, ACollectiveInAStageIsAnErrorAndNoHang) {
+  // The replicas share one device, and its logical devices.
+  const Strategy strategy = MirroredStrategy(MirroredStrategy::Options{
+      .devices = {"cpu:0"}, .replicas = 2, .logical_devices_per_replica = 2});
+  EXPECT_FAILS(strategy.run([&] {
+    auto pipe = spmd::pipeline({Meets(), layer(2, 2)}, 2);
+    pipe(torch::rand({4, 2}));
+  }),
+               RuntimeError, "inside of a stage of spmd::Pipeline");
+}
+
+TEST(Pipeline, BackwardTwiceSaysWhatToDo) {
+  const Strategy strategy = devices(2);
+  strategy.run([&] {
+    auto pipe = spmd::pipeline({layer(2, 2), layer(2, 2)}, 2);
+    const Tensor loss = pipe(torch::rand({4, 2})).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    EXPECT_FAILS(loss.backward(), RuntimeError, "call the pipeline again");
+  });
+}
+
 TEST(Pipeline, BadUseIsAnError) {
   EXPECT_FAILS(spmd::pipeline({}, 2), ValueError, "there must be a stage");
   EXPECT_FAILS(spmd::pipeline({layer(2, 2)}, 0), ValueError, "got 0");
