@@ -175,11 +175,13 @@ class ReadAhead {
     return failed ? nullptr : slots_.back().get();
   }
 
-  /// An input that can't tell is asked for no position until the user asks for one.
+  /// An input that can't tell its position is asked once: the error is for the user who asks for it.
   Position position_of_input() {
+    if (has_no_position_) return {};
     try {
       return input_->position();
     } catch (...) {
+      has_no_position_ = true;
       const std::lock_guard lock(mutex_);
       unsaveable_ = std::current_exception();
       return {};
@@ -197,7 +199,7 @@ class ReadAhead {
     {
       const std::lock_guard lock(mutex_);
       slot.element = std::move(element);
-      slot.error = error;
+      slot.error = std::move(error);
     }
     made_.notify_one();
   }
@@ -208,6 +210,7 @@ class ReadAhead {
 
   std::mutex input_mutex_;  // one thread takes an input at a time
   const IteratorPtr<In> input_;
+  bool has_no_position_ = false;  // as input_: of the thread that takes
 
   mutable std::mutex mutex_;
   std::condition_variable made_, room_;
