@@ -175,7 +175,8 @@ class ReadAhead {
     return failed ? nullptr : slots_.back().get();
   }
 
-  /// An input that can't tell its position is asked once: the error is for the user who asks for it.
+  /// An input that can't tell its position is asked once: the error is for the user who asks for
+  /// it.
   Position position_of_input() {
     if (has_no_position_) return {};
     try {

@@ -37,6 +37,11 @@ struct BlockPool::FreeList {
   }
 };
 
+BlockPool& BlockPool::of_process() {
+  static BlockPool pool;
+  return pool;
+}
+
 std::shared_ptr<BlockPool::FreeList> BlockPool::make_free_list() {
   return std::make_shared<FreeList>();
 }

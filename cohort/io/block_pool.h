@@ -9,9 +9,13 @@ namespace cohort::io {
 /// block cost more than to read a file into it. Any thread may take and drop blocks; a block may
 /// outlive the pool.
 ///
-///     std::shared_ptr<char[]> block = pool.take();  // given back when its last holder drops it
+///     std::shared_ptr<char[]> block = BlockPool::of_process().take();
+///     // given back when its last holder drops it
 class BlockPool {
  public:
+  /// The pool of all readers: one that starts on a file goes on with the blocks of one that ended.
+  static BlockPool& of_process();
+
   static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
   /// Where blocks start, and where reads into them should. A read to a few bytes after the start of

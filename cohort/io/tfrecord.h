@@ -56,19 +56,23 @@ class TFRecordReader {
 
  private:
   bool find_record(Span& data);
+  std::uint64_t checked_length(const char* header);
+  void expect_lots(std::int64_t records);
+  std::size_t fill_to() const;
   bool read_more();
   void make_room();
   void check(std::string_view bytes, std::string_view name) const;
   [[noreturn]] void fail(std::string_view what) const;
 
   std::unique_ptr<ByteSource> source_;
-  BlockPool pool_;
   std::shared_ptr<char[]> block_;  // bytes [begin_, end_) are read and not yet given away
   std::size_t capacity_ = 0;       // of block_
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
-  std::size_t needed_;      // from begin_, for the next record, as far as known
-  bool is_shared_ = false;  // whether block_ was given away
+  std::size_t needed_;          // from begin_, for the next record, as far as known
+  std::size_t lot_ = 0;         // the bytes that are taken at once, as far as known
+  bool is_shared_ = false;      // whether block_ was given away
+  char known_header_[12] = {};  // length and checksum that were right the last time
   std::int64_t offset_ = 0;
   std::int64_t record_ = 0;
 };

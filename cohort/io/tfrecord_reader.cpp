@@ -21,6 +21,12 @@ bool is_checked(std::string_view bytes) {
   return masked(crc32c(bytes)) == load<std::uint32_t>(bytes.data() + bytes.size());
 }
 
+/// The start of the first page that is not before this byte.
+std::size_t page_after(std::size_t byte) {
+  constexpr std::size_t kPage = BlockPool::kAlignment;
+  return (byte + kPage - 1) / kPage * kPage;
+}
+
 /// The compression of a file of records, by its first bytes.
 Compression detect(const std::string& path) {
   char first[kHeader] = {};
@@ -39,9 +45,12 @@ Compression detect(const std::string& path) {
 TFRecordReader::TFRecordReader(const std::string& path, Compression compression)
     : source_(
           open_source(path, compression == Compression::AUTO ? detect(path) : compression, kWhere)),
-      block_(pool_.take()),
+      block_(BlockPool::of_process().take()),
       capacity_(BlockPool::kBlockBytes),
-      needed_(kHeader) {}
+      needed_(kHeader) {
+  static_assert(sizeof known_header_ == kHeader);
+  store(known_header_ + kLength, masked(crc32c({known_header_, kLength})));
+}
 
 bool TFRecordReader::next(std::string_view& record) {
   Span data;
@@ -55,6 +64,7 @@ bool TFRecordReader::next(std::string_view& record) {
 std::int64_t TFRecordReader::next_block(std::int64_t max_records,
                                         std::shared_ptr<const char[]>& block,
                                         std::vector<Span>& spans) {
+  expect_lots(max_records);
   std::int64_t found = 0;
   try {
     for (Span data; found < max_records;) {
@@ -89,8 +99,7 @@ bool TFRecordReader::find_record(Span& data) {
   const std::size_t held = end_ - begin_;
   needed_ = kHeader;
   if (held < needed_) return false;
-  check({at, kLength}, "length");
-  const auto length = load<std::uint64_t>(at);
+  const auto length = checked_length(at);
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (length > kMost - kHeader - kChecksum) fail(cat("its length is ", length));
   needed_ = kHeader + length + kChecksum;
@@ -103,13 +112,40 @@ bool TFRecordReader::find_record(Span& data) {
   return true;
 }
 
-/// Reads on until the block is full; false at the end of the file.
+/// The length at the start of a record. Records of one length are the rule: it is checked when it
+/// changes.
+std::uint64_t TFRecordReader::checked_length(const char* header) {
+  if (std::memcmp(header, known_header_, kHeader) != 0) {
+    check({header, kLength}, "length");
+    std::memcpy(known_header_, header, kHeader);
+  }
+  return load<std::uint64_t>(header);
+}
+
+/// Whoever joins records of two blocks has to copy all of them: a block shall end with a lot of
+/// `records`, if they are as long as those before.
+void TFRecordReader::expect_lots(std::int64_t records) {
+  const double bytes =
+      record_ == 0 ? 0 : static_cast<double>(offset_) / record_ * static_cast<double>(records);
+  lot_ = bytes < BlockPool::kBlockBytes ? static_cast<std::size_t>(bytes) : 0;
+}
+
+/// How far to fill the block: with as many whole lots as fit.
+std::size_t TFRecordReader::fill_to() const {
+  const std::size_t lots = lot_ == 0 ? 0 : (capacity_ - begin_) / lot_;
+  if (lots == 0) return capacity_;
+  return std::min(capacity_, page_after(begin_ + std::max(needed_, lots * lot_)));
+}
+
+/// Reads on; false at the end of the file.
 bool TFRecordReader::read_more() {
   make_room();
-  end_ += source_->read(block_.get() + end_, capacity_ - end_);
+  const std::size_t wanted = fill_to() - end_;
+  const std::size_t got = source_->read(block_.get() + end_, wanted);
+  end_ += got;
   const std::size_t held = end_ - begin_;
   if (held == 0) return false;
-  if (end_ < capacity_ && held < needed_) {
+  if (got < wanted && held < needed_) {
     fail(cat("expected ", needed_, " bytes, and the file ends after ", held, " of them"));
   }
   return true;
@@ -119,17 +155,16 @@ bool TFRecordReader::read_more() {
 /// the next read starts, at the start of a page. A large record gets room for twice what has been
 /// read of it, and not for all that its length claims.
 void TFRecordReader::make_room() {
-  constexpr std::size_t kPage = BlockPool::kAlignment;
   const std::size_t rest = end_ - begin_;
-  const std::size_t end = (rest + kPage - 1) / kPage * kPage;
+  const std::size_t end = page_after(rest);
   const char* from = block_.get() + begin_;
-  const bool is_large = needed_ > BlockPool::kBlockBytes - kPage;
+  const bool is_large = needed_ > BlockPool::kBlockBytes - BlockPool::kAlignment;
   if (!is_large && capacity_ == BlockPool::kBlockBytes && !is_shared_) {
     std::memmove(block_.get() + end - rest, from, rest);
   } else {
     const std::size_t room = std::min(needed_, 2 * std::max(rest, BlockPool::kBlockBytes));
     capacity_ = is_large ? end - rest + room : BlockPool::kBlockBytes;
-    auto block = is_large ? BlockPool::allocate(capacity_) : pool_.take();
+    auto block = is_large ? BlockPool::allocate(capacity_) : BlockPool::of_process().take();
     std::memcpy(block.get() + end - rest, from, rest);
     block_ = std::move(block);
     is_shared_ = false;
