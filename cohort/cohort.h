@@ -33,6 +33,7 @@
 #include "cohort/optim/model.h"
 #include "cohort/optim/optimizer.h"
 #include "cohort/optim/sync_batch_norm.h"
+#include "cohort/optim/tensor_parallel.h"
 #include "cohort/spmd/pipeline.h"
 #include "cohort/spmd/placement.h"
 #include "cohort/spmd/trace.h"

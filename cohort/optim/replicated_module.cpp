@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 
@@ -93,20 +92,9 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, con
 }
 
 void ReplicatedModule::split_parameters() {
-  std::vector<bool> is_used(options_.split_parameters.size(), false);
-  for (const auto& entry : replicas_[0]->named_parameters()) {
-    for (std::size_t i = 0; i < options_.split_parameters.size(); ++i) {
-      const auto& [pattern, parts] = options_.split_parameters[i];
-      if (fnmatch(pattern.c_str(), entry.key().c_str(), 0) != 0) continue;
-      split_parameter(entry.key(), parts);
-      is_used[i] = true;
-      break;
-    }
-  }
-  for (std::size_t i = 0; i < is_used.size(); ++i) {
-    if (is_used[i]) continue;
-    throw ValueError("Model", cat("no parameter fits the pattern \"",
-                                  options_.split_parameters[i].first, "\" of .split_parameters"));
+  const auto names = replicas_[0]->named_parameters().keys();
+  for (const auto& [name, parts] : find_splits(options_.split_parameters, names)) {
+    split_parameter(name, parts);
   }
 }
 
@@ -115,13 +103,14 @@ void ReplicatedModule::split_parameter(const std::string& name,
   const at::Tensor whole = *replicas_[0]->named_parameters().find(name);
   const int devices = strategy_->logical_devices_per_replica();
   std::int64_t product = 1;
-  for (const std::int64_t each : parts) product *= each;
+  for (const std::int64_t each : parts) product *= std::max<std::int64_t>(each, 0);
   if (static_cast<std::int64_t>(parts.size()) != whole.dim() || product != devices) {
     throw ValueError("Model", cat("parameter ", name, " of sizes ", whole.sizes(),
                                   " can't be split ", at::IntArrayRef(parts),
                                   ": expected a number for each dimension, whose product is the ",
                                   devices, " logical devices of a replica"));
   }
+  if (devices == 1) return;
   for (int r = 0; r < replicas(); ++r) {
     const int copy = copy_of(r);
     const int owner = owner_of(copy);

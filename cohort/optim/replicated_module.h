@@ -9,22 +9,16 @@
 #include <vector>
 
 #include "cohort/distribute/strategy.h"
+#include "cohort/optim/split_table.h"
 
 namespace cohort {
 
 /// Named tensors: a model's parameters and buffers, by the names that LibTorch and Python use.
 using StateDict = std::map<std::string, at::Tensor>;
 
-/// How parameters are spread over the logical devices of a replica: patterns of names, with `*` for
-/// anything, and the parts of each dimension. The first one that fits counts.
-///
-///     {{"*.up.weight", {2, 1}}, {"*.up.bias", {2}}, {"*.down.weight", {1, 2}}}
-using SplitTable = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
-
 struct ModelOptions {
   /// Parameters that are spread over logical devices, and their optimizer's state with them: each
-  /// device holds its part. A matrix of a Linear is split by columns of its result with {n, 1}, by
-  /// columns of its input with {1, n}; an Embedding by rows or by columns.
+  /// device holds its part. `tensor_parallel` makes tables for the usual layers.
   SplitTable split_parameters = {};
 
   /// Keeps four-dimensional parameters (and gives the model's inputs) in channels-last memory,
