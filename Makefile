@@ -13,6 +13,7 @@ LIBTORCH ?=#                 a folder of LibTorch, or `pypi`: the newest, fetche
 PREFIX ?= /usr/local#        where `make install` installs
 PEERS ?=#                    1: `make bench` measures other systems too
 PACKAGES ?=#                 skip: never look for missing packages
+EXAMPLE ?= fashion_mnist#    of examples/, which `make run` runs
 TESTS ?=#                    folders of tests/ to run; empty: all
 SECONDS ?= 60#               of `make fuzz`, for each reader
 CMAKE_ARGS ?=#               more arguments of cmake, for the first configuration
@@ -41,9 +42,9 @@ build = cmake --build $(BUILD) -j $(JOBS)
 
 .PHONY: run test bench lint format docs install oracle fuzz clean help packages configure build
 
-run: configure  ## trains the first example, examples/fashion_mnist.cpp
-	@$(build) --target fashion_mnist
-	@$(BUILD)/bin/fashion_mnist $(ARGS)
+run: configure  ## trains an example: examples/fashion_mnist.cpp, or EXAMPLE=transformer
+	@$(build) --target $(EXAMPLE)
+	@$(BUILD)/bin/$(EXAMPLE) $(ARGS)
 
 test: configure  ## builds everything and runs every test; TESTS="base optim": only these
 	@$(build) $(if $(TESTS),--target $(addsuffix _tests,$(TESTS)))

@@ -49,6 +49,33 @@ TEST_F(Guide, TraceAndStrictMode) {
   });
 }
 
+struct MlpImpl : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) { return down(torch::relu(up(x))); }
+  torch::nn::Linear up = register_module("up", torch::nn::Linear(16, 64));
+  torch::nn::Linear down = register_module("down", torch::nn::Linear(64, 16));
+};
+TORCH_MODULE(Mlp);
+
+TEST_F(Guide, TensorParallelism) {
+  cohort::MirroredStrategy strategy(cohort::MirroredStrategy::Options{
+      .replicas = 2, .logical_devices_per_replica = 2});
+  auto scope = strategy.scope();
+
+  cohort::Model<Mlp> model(cohort::ModelOptions{
+      .split_parameters = cohort::tensor_parallel({.columns = {"up"}, .rows = {"down"}})});
+  cohort::Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(0.01));
+
+  strategy.run([&] {
+    cohort::spmd::Strict strict;                    // nothing is gathered
+    auto hidden = model->up(torch::rand({4, 16}));  // each device has half of the columns
+    assert(cohort::cat(cohort::spmd::layout_of(hidden)) == "[4, 64] split {1, 2} over devices {0, 1}");
+    auto y = model->down(torch::relu(hidden));      // added: an ordinary tensor
+    assert(!cohort::spmd::is_sharded(y));
+    y.square().mean().backward();
+    optimizer.step();                               // each device its own part
+  });
+}
+
 TEST_F(Guide, Pipelines) {
   torch::nn::Sequential front(torch::nn::Linear(4, 8), torch::nn::ReLU());
   torch::nn::Sequential back(torch::nn::Linear(8, 1));
