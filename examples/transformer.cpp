@@ -70,7 +70,7 @@ auto digits_to_sort(std::int64_t count) {
 
 int main(int argc, char** argv) {
   const int epochs = argc == 3 && !std::strcmp(argv[1], "--epochs") ? std::atoi(argv[2]) : 3;
-  constexpr std::int64_t kGlobalBatch = 64, kExamples = 8192;
+  constexpr std::int64_t kGlobalBatch = 64, kExamples = 6400;
   torch::manual_seed(1);
 
   cohort::Strategy strategy = cohort::MirroredStrategy(
@@ -91,7 +91,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  cohort::Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(1e-3));
+  cohort::Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(2e-3));
   cohort::metrics::Mean loss("loss");
   cohort::metrics::SparseCategoricalAccuracy accuracy("accuracy");
 

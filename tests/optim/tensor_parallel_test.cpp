@@ -129,6 +129,18 @@ struct SelfAttentionImpl : nn::Module {
 };
 TORCH_MODULE(SelfAttention);
 
+/// Keys and values have another width, so that the projections are matrices of their own.
+struct CrossAttentionImpl : nn::Module {
+  Tensor forward(const Tensor& symbols) {
+    const Tensor x = spmd::full(token(symbols)).transpose(0, 1);
+    return std::get<0>(attention(x, x.narrow(2, 0, 12), x.narrow(2, 4, 12))).transpose(0, 1);
+  }
+  nn::Embedding token = register_module("token", nn::Embedding(10, 16));
+  nn::MultiheadAttention attention = register_module(
+      "attention", nn::MultiheadAttention(nn::MultiheadAttentionOptions(16, 4).kdim(12).vdim(12)));
+};
+TORCH_MODULE(CrossAttention);
+
 struct EncoderImpl : nn::Module {
   Tensor forward(const Tensor& symbols) {
     return encoder(spmd::full(token(symbols)).transpose(0, 1)).transpose(0, 1);
@@ -199,7 +211,8 @@ TEST_F(TensorParallelTraining, OfATransformerIsThatOfAWholeOne) {
 }
 
 TEST_F(TensorParallelTraining, OfLibTorchsOwnAttention) {
-  expect_trains_as_whole<SelfAttention>({.attention = {"attention"}}, "attention");
+  expect_trains_as_whole<SelfAttention>({.attention = {"attention"}}, "of itself");
+  expect_trains_as_whole<CrossAttention>({.attention = {"attention"}}, "of others");
 }
 
 TEST_F(TensorParallelTraining, OfLibTorchsOwnEncoder) {
