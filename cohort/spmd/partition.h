@@ -87,6 +87,8 @@ class Partition {
   std::vector<int> devices_of_tasks() const;
   Dims place_of_task(int task) const;
   Task make_task(int number) const;
+  bool is_worth_sharing(const std::vector<Tensor>& parts) const;
+  Tensor add_together(const std::vector<Tensor>& parts) const;
   Tensor assemble(const std::string& letters, std::vector<Tensor> parts,
                   const std::vector<int>& devices, Combine combine) const;
 

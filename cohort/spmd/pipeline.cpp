@@ -70,6 +70,7 @@ struct Pass : torch::CustomClassHolder {
   std::vector<Stage> stages;
   std::vector<variable_list> parameters;
   variable_list micro_batches;
+  bool needs_batch = false;              // whether the batch has a gradient
   std::vector<std::vector<Step>> steps;  // [stage][micro-batch]
 };
 using PassPtr = c10::intrusive_ptr<Pass>;
@@ -117,7 +118,8 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
     const at::AutoGradMode gradients(needs_gradients);
     for (std::size_t m = 0; m < count; ++m) {
       Tensor input = channels[stage].take().detach();
-      if (needs_gradients && input.is_floating_point()) input.set_requires_grad(true);
+      const bool is_needed = stage > 0 || pass.needs_batch;  // its gradient
+      if (needs_gradients && is_needed && input.is_floating_point()) input.set_requires_grad(true);
       const detail::OwnGenerator random(
           at::make_generator<at::CPUGeneratorImpl>(mix(seed, stage, m)));
       const Tensor output = pass.stages[stage].forward(input);
@@ -134,11 +136,48 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
   return at::cat(results, 0);
 }
 
+struct Gradients {
+  Tensor of_input;              // undefined where nobody needs it
+  variable_list of_parameters;  // undefined for those that are not trained
+};
+
+/// The gradients of a stage for one micro-batch, from those of its output. Frees the graph.
+Gradients differentiate(Pass::Step& step, const variable_list& parameters, const Tensor& gradient) {
+  const at::AutoGradMode on(true);
+  variable_list inputs;
+  const bool passes_on = step.input.requires_grad();
+  if (passes_on) inputs.push_back(step.input);
+  for (const Tensor& each : parameters) {
+    if (each.requires_grad()) inputs.push_back(each);
+  }
+  variable_list found =
+      torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
+  step = {};
+  std::size_t next = 0;
+  Gradients result;
+  if (passes_on) result.of_input = std::move(found[next++]);
+  for (const Tensor& each : parameters) {
+    result.of_parameters.push_back(each.requires_grad() ? std::move(found[next++]) : Tensor());
+  }
+  return result;
+}
+
+/// Whether a tensor's memory belongs to this handle alone.
+bool is_unshared(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1 &&
+         tensor.is_contiguous();
+}
+
 /// Adds a micro-batch's gradients to those of the ones before.
-void add_gradients(variable_list& sums, const variable_list& more) {
+void add_gradients(variable_list& sums, variable_list more) {
+  sums.resize(more.size());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     if (!more[i].defined()) continue;
-    sums[i] = sums[i].defined() ? sums[i].add_(more[i]) : more[i].clone();
+    if (sums[i].defined()) {
+      sums[i].add_(more[i]);
+    } else {
+      sums[i] = is_unshared(more[i]) ? std::move(more[i]) : more[i].clone();
+    }
   }
 }
 
@@ -147,7 +186,7 @@ struct Differentiable : torch::autograd::Function<Differentiable> {
                         at::TensorList parameters) {
     static_cast<void>(parameters);  // whose gradients `backward` gives
     context->saved_data["pass"] = at::IValue::make_capsule(pass);
-    context->saved_data["needs_batch"] = batch.requires_grad();
+    pass->needs_batch = batch.requires_grad();
     return run_forward(*pass, true);
   }
 
@@ -172,32 +211,18 @@ struct Differentiable : torch::autograd::Function<Differentiable> {
     }
     std::vector<variable_list> sums(pass->count());
     run_stages(*pass, false, channels, [&](int stage) {
-      const variable_list& parameters = pass->parameters[stage];
-      sums[stage].resize(parameters.size());
       for (Pass::Step& step : pass->steps[stage]) {
         const Tensor gradient = channels[stage + 1].take();
-        variable_list inputs, found;
-        std::vector<std::size_t> trained;
-        const bool passes_on = step.input.requires_grad();
-        if (passes_on) inputs.push_back(step.input);
-        for (std::size_t p = 0; p < parameters.size(); ++p) {
-          if (!parameters[p].requires_grad()) continue;
-          inputs.push_back(parameters[p]);
-          trained.push_back(p);
-        }
-        const at::AutoGradMode on(true);
-        found = torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
-        step = {};  // free the graph
-        variable_list own(parameters.size());
-        for (std::size_t i = 0; i < trained.size(); ++i) own[trained[i]] = found[i + passes_on];
+        Gradients found = differentiate(step, pass->parameters[stage], gradient);
+        // First what the stage before waits for.
+        channels[stage].put(found.of_input.defined() ? std::move(found.of_input)
+                                                     : at::zeros({0}, gradient.options()));
         const at::NoGradGuard off;
-        add_gradients(sums[stage], own);
-        channels[stage].put(passes_on && found[0].defined() ? found[0]
-                                                            : at::zeros({0}, gradient.options()));
+        add_gradients(sums[stage], std::move(found.of_parameters));
       }
     });
     variable_list result(2);  // for the pass and the batch
-    if (context->saved_data["needs_batch"].toBool()) {
+    if (pass->needs_batch) {
       std::vector<Tensor> rows;
       for (std::size_t m = 0; m < pass->steps[0].size(); ++m) rows.push_back(channels[0].take());
       result[1] = at::cat(rows, 0);
