@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
@@ -118,6 +119,21 @@ class Allocator : public Base {
 };
 
 #endif
+
+/// Whether LibTorch lets a tensor without memory say itself what is wrong with asking for it. 1.13
+/// says only that there is no storage.
+template <class Impl = c10::TensorImpl>
+inline constexpr bool explains_missing_memory = requires(Impl& impl) {
+  impl.release_storage_and_set_meta_custom_data_ptr_error_msg_(std::string());
+};
+
+/// Takes a tensor's memory away; who asks for it is told `why`, where LibTorch can.
+template <class Impl>
+void forbid_memory(Impl& impl, [[maybe_unused]] const char* why) {
+  if constexpr (explains_missing_memory<Impl>) {
+    impl.release_storage_and_set_meta_custom_data_ptr_error_msg_(why);
+  }
+}
 
 /// The sizes as LibTorch takes them; 1.13 does not convert a span. Valid as long as the span's
 /// data.

@@ -37,7 +37,7 @@ struct CommunicationOptions {
 
   /// A replica that waits longer for the others fails with DeadlineExceeded, which names one that
   /// has not come. None waits for ever.
-  std::optional<std::chrono::duration<double>> timeout;
+  std::optional<std::chrono::duration<double>> timeout = {};
 
   /// AUTO takes NCCL between GPUs and RING elsewhere.
   CommunicationImplementation implementation = CommunicationImplementation::AUTO;

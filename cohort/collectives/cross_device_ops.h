@@ -58,9 +58,9 @@ class ReductionToOneDevice : public CrossDeviceOps {
  public:
   struct Options {
     /// None adds on the first of the destinations.
-    std::optional<Device> reduce_to_device;
+    std::optional<Device> reduce_to_device = {};
     /// Empty adds.
-    Accumulation accumulation_fn;
+    Accumulation accumulation_fn = {};
   };
 
   explicit ReductionToOneDevice(Options options);

@@ -157,7 +157,7 @@ struct PaddedBatchOptions {
   /// What fills the rows that are shorter than the longest of their batch.
   double padding_value = 0;
   /// For each leaf the shape to pad to, with -1 for the longest of the batch; none: -1 everywhere.
-  std::vector<std::vector<std::int64_t>> padded_shapes;
+  std::vector<std::vector<std::int64_t>> padded_shapes = {};
 };
 
 namespace detail {

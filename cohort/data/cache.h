@@ -107,7 +107,7 @@ class ErrorCount {
 
 struct IgnoreErrorsOptions {
   bool log_warning = false;  ///< Each of them.
-  ErrorCount count;          ///< Keep a copy to ask it how many there were.
+  ErrorCount count = {};     ///< Keep a copy to ask it how many there were.
 };
 
 /// The input without the elements that could not be made.

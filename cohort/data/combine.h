@@ -126,8 +126,8 @@ class Zip : public TypedNode<Tuple> {
 };
 
 struct SampleOptions {
-  std::vector<double> weights;  ///< One for each dataset; none: all the same.
-  std::optional<std::uint64_t> seed;
+  std::vector<double> weights = {};  ///< One for each dataset; none: all the same.
+  std::optional<std::uint64_t> seed = {};
   /// Ends when a dataset that was drawn has no more elements, so that the weights hold to the end.
   bool stop_on_empty_dataset = false;
 };

@@ -202,7 +202,7 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
 struct ListFilesOptions {
   /// Another order in each pass, by seed; false: sorted by name.
   bool shuffle = false;
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed = {};
 };
 
 /// The files that a pattern such as `data/train-*.tfrecord` means, sorted. Throws NotFound where

@@ -20,7 +20,7 @@ struct InterleaveOptions {
   bool parallel = false;
   /// Whether the function's datasets read the files that its arguments name. Else the function is
   /// asked with the first name.
-  std::optional<bool> reads_files;
+  std::optional<bool> reads_files = {};
 };
 
 /// The elements of fn(element), which is a dataset, for each element of the input: from

@@ -21,7 +21,7 @@ struct MapOptions {
   /// False gives elements as they become ready: a little faster where they take unequally long.
   bool ordered = true;
   /// What is known of the results, where it has to be known before the first one is made.
-  ElementSpec spec;
+  ElementSpec spec = {};
 };
 
 namespace detail {

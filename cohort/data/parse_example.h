@@ -13,7 +13,7 @@ namespace cohort::data {
 
 /// What to take out of a tf.train.Example.
 struct ParseOptions {
-  std::map<std::string, Feature> features;  ///< By name; others in a record are skipped.
+  std::map<std::string, Feature> features = {};  ///< By name; others in a record are skipped.
 };
 
 /// What was taken out, by the names of the features.

@@ -10,7 +10,7 @@ namespace cohort::data {
 
 struct ShuffleOptions {
   /// Without one, a seed follows from `cohort::seed()` and the stage's place in the pipeline.
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed = {};
   /// Another order in each pass; false repeats the first one.
   bool reshuffle_each_iteration = true;
 };

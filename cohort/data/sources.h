@@ -85,7 +85,7 @@ class OneRow : public Rows<T> {
 
 struct GeneratorOptions {
   /// What is known of the elements, where it has to be known before the first one is made.
-  ElementSpec spec;
+  ElementSpec spec = {};
 };
 
 /// Elements that a function of the user's makes. `make()` is called for each pass, and gives a

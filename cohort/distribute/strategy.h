@@ -1,8 +1,11 @@
 #pragma once
 
+#include <concepts>
 #include <memory>
+#include <type_traits>
 #include <vector>
 
+#include "cohort/distribute/run_options.h"
 #include "cohort/distribute/scope.h"
 #include "cohort/distribute/strategy_extended.h"
 
@@ -57,7 +60,10 @@ class Strategy {
   /// When replicas throw, the others are stopped and the exception of the lowest one is rethrown;
   /// `failed_replica()` tells which it was. The strategy can be used afterwards.
   template <class F, class... Args>
+    requires(!std::same_as<std::remove_cvref_t<F>, RunOptions>)
   auto run(F&& fn, const Args&... args) const;
+  template <class F, class... Args>
+  auto run(const RunOptions& options, F&& fn, const Args&... args) const;
 
   /// One tensor for each leaf: the sum or mean over replicas, and over `axis` of each replica's
   /// tensor. With an axis the mean is over all elements, however unevenly they are spread.

@@ -71,9 +71,15 @@ auto StrategyExtended::call_for_each_replica(F&& fn, const Args&... args) {
 }
 
 template <class F, class... Args>
+  requires(!std::same_as<std::remove_cvref_t<F>, RunOptions>)
 auto Strategy::run(F&& fn, const Args&... args) const {
   const auto keep = extended_->shared_from_this();
   return keep->call_for_each_replica(fn, args...);
+}
+
+template <class F, class... Args>
+auto Strategy::run(const RunOptions&, F&& fn, const Args&... args) const {
+  return run(fn, args...);
 }
 
 template <class Nest>

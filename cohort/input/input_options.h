@@ -22,7 +22,7 @@ struct InputOptions {
   /// How many steps are made ahead, in the background; 0: none.
   int per_replica_buffer_size = 2;
   /// Wins over the dataset's own options.
-  std::optional<data::AutoShardPolicy> auto_shard;
+  std::optional<data::AutoShardPolicy> auto_shard = {};
 };
 
 }  // namespace cohort

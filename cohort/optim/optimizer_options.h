@@ -12,7 +12,7 @@ struct OptimizerOptions {
   bool allow_unused = false;
 
   /// Scales the summed gradients so that their norm, over all parameters, is at most this.
-  std::optional<double> clip_global_norm;
+  std::optional<double> clip_global_norm = {};
 
   /// Every so many steps, compares the copies of the parameters bit by bit and throws RuntimeError
   /// with the name of the first that differs. 0 never does.

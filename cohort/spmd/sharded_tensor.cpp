@@ -4,9 +4,16 @@
 #include <c10/core/InferenceMode.h>
 
 #include "cohort/base/error.h"
+#include "cohort/base/torch_compat.h"
 #include "cohort/spmd/trace.h"
 
 namespace cohort::spmd {
+namespace {
+
+constexpr const char* kUseFull =
+    "a tensor that is sharded over logical devices: use cohort::spmd::full(tensor) first";
+
+}  // namespace
 
 ShardedTensorImpl::ShardedTensorImpl(MeshPtr mesh, LayoutPtr layout, std::vector<Tensor> tiles)
     : TensorImpl(c10::DispatchKeySet({c10::DispatchKey::CPU, kShardKey}), tiles[0].dtype(),
@@ -15,6 +22,7 @@ ShardedTensorImpl::ShardedTensorImpl(MeshPtr mesh, LayoutPtr layout, std::vector
       layout_(std::move(layout)),
       tiles_(std::move(tiles)) {
   set_storage_access_should_throw();
+  torch_compat::forbid_memory<TensorImpl>(*this, kUseFull);
   set_sizes_contiguous(layout_->sizes());
 }
 
@@ -47,9 +55,7 @@ void ShardedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& 
   is_frozen_ = from->is_frozen_;
 }
 
-const char* ShardedTensorImpl::tensorimpl_type_name() const {
-  return "a tensor that is sharded over logical devices: use cohort::spmd::full(tensor) first";
-}
+const char* ShardedTensorImpl::tensorimpl_type_name() const { return kUseFull; }
 
 Tensor wrap(const MeshPtr& mesh, LayoutPtr layout, std::vector<Tensor> tiles) {
   return at::detail::make_tensor<ShardedTensorImpl>(mesh, std::move(layout), std::move(tiles));

@@ -16,10 +16,10 @@ class CentralStorageStrategy : public Strategy {
   struct Options {
     /// Empty takes the local GPUs, or without one all logical CPU devices. A device may be named
     /// twice, for two replicas on it.
-    std::vector<Device> compute_devices;
+    std::vector<Device> compute_devices = {};
 
     /// Where the variables are. None takes the compute device if there is only one, else cpu:0.
-    std::optional<Device> parameter_device;
+    std::optional<Device> parameter_device = {};
   };
 
   /// Throws ValueError for a device that does not exist.

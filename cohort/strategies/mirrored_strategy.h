@@ -21,7 +21,7 @@ class MirroredStrategy : public Strategy {
  public:
   struct Options {
     /// Empty takes all GPUs, or without one all logical CPU devices; not more than `replicas`.
-    std::vector<Device> devices;
+    std::vector<Device> devices = {};
 
     /// How many replicas share these devices; 0 means one on each. The result of a training
     /// depends on this number and not on the devices: fix it to get the same bits everywhere.
@@ -33,7 +33,7 @@ class MirroredStrategy : public Strategy {
     int logical_devices_per_replica = 1;
 
     /// How values are combined in cross-replica context; null chooses by the devices.
-    std::shared_ptr<CrossDeviceOps> cross_device_ops;
+    std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
 
     /// Threads that LibTorch may use inside one operation of a replica on a CPU slot. More than
     /// one makes the replicas' threads fight for cores, and changes bits.

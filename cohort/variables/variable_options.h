@@ -33,10 +33,10 @@ std::ostream& operator<<(std::ostream& out, Aggregation aggregation);
 /// How a variable is to be. The defaults make a model's weight.
 struct VariableOptions {
   /// What errors, printing and checkpoints call it. Need not be unique; empty means "Variable".
-  std::string name;
+  std::string name = {};
 
   /// Whether an optimizer changes it. None means yes, except for ON_READ.
-  std::optional<bool> trainable;
+  std::optional<bool> trainable = {};
 
   /// ON_READ suits what each replica gathers for itself, such as a metric's total.
   Synchronization synchronization = Synchronization::AUTO;
@@ -45,18 +45,18 @@ struct VariableOptions {
   Aggregation aggregation = Aggregation::NONE;
 
   /// None takes the initial value's.
-  std::optional<c10::ScalarType> dtype;
+  std::optional<c10::ScalarType> dtype = {};
 
   /// The logical device of each replica that runs what is done with the value there; a scope of
   /// `extended().logical_device(k)` sets it.
-  std::optional<int> logical_device;
+  std::optional<int> logical_device = {};
 
   /// Or: how each replica sees the value split over its logical devices, in parts of each
   /// dimension.
-  std::vector<std::int64_t> logical_split;
+  std::vector<std::int64_t> logical_split = {};
 
   /// Kept for optimizers, which set the variable to constraint(value) after each step.
-  std::function<at::Tensor(const at::Tensor&)> constraint;
+  std::function<at::Tensor(const at::Tensor&)> constraint = {};
 };
 
 }  // namespace cohort

@@ -66,7 +66,11 @@ DIFFERS("base/assign_to_logical_device_on_mirrored", "15.11: on every strategy",
         encode(scalar(1))) {
   return encode(mirrored(1).assign_to_logical_device(scalar(1), 0));
 }
-NOT_EXPRESSIBLE("run_options/defaults", "they are options of XLA, which Cohort has not");
+CASE("run_options/defaults") {
+  const RunOptions options;
+  return {options.enable_dynamic_batch_size, options.bucketizing_dynamic_shape,
+          options.xla_options ? Json("set") : Json()};
+}
 
 // Topologies.
 

@@ -53,6 +53,15 @@ TEST(TPUStrategy, TakesReplicasAndLogicalDevicesFromTheAssignment) {
   EXPECT_EQ(strategy.device_assignment().num_cores_per_replica(), 4);
 }
 
+TEST(TPUStrategy, TakesRunOptionsWhichChangeNothing) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 1}, 2);
+  const auto twice = [](int x) { return 2 * x; };
+  const RunOptions options{.xla_options = XLAOptions{.enable_xla_dynamic_padder = false}};
+  EXPECT_THAT(strategy.run(options, twice, 3).values(), ElementsAre(6, 6));
+  EXPECT_THAT(strategy.run({.enable_dynamic_batch_size = false}, twice, 4).values(),
+              ElementsAre(8, 8));
+}
+
 TEST(TPUStrategy, ReducesAsTheOthersDo) {
   const TPUStrategy strategy = strategy_of({1, 1, 1, 1}, 2);
   const auto values = strategy.run([] {
