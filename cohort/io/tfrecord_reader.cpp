@@ -64,7 +64,7 @@ bool TFRecordReader::next(std::string_view& record) {
 std::int64_t TFRecordReader::next_block(std::int64_t max_records,
                                         std::shared_ptr<const char[]>& block,
                                         std::vector<Span>& spans) {
-  expect_lots(max_records);
+  expect(max_records);
   std::int64_t found = 0;
   try {
     for (Span data; found < max_records;) {
@@ -122,19 +122,21 @@ std::uint64_t TFRecordReader::checked_length(const char* header) {
   return load<std::uint64_t>(header);
 }
 
-/// Whoever joins records of two blocks has to copy all of them: a block shall end with a lot of
-/// `records`, if they are as long as those before.
-void TFRecordReader::expect_lots(std::int64_t records) {
-  const double bytes =
-      record_ == 0 ? 0 : static_cast<double>(offset_) / record_ * static_cast<double>(records);
-  lot_ = bytes < BlockPool::kBlockBytes ? static_cast<std::size_t>(bytes) : 0;
+/// Whoever joins records of two blocks has to copy all of them: a block shall end with what is
+/// asked for, if records are as long as those before, and with more lots of the usual size.
+void TFRecordReader::expect(std::int64_t records) {
+  const double length = record_ == 0 ? 0 : static_cast<double>(offset_) / record_;
+  most_asked_ = std::max(most_asked_, records);
+  asked_bytes_ = static_cast<std::size_t>(length * static_cast<double>(records));
+  lot_bytes_ = static_cast<std::size_t>(length * static_cast<double>(most_asked_));
 }
 
-/// How far to fill the block: with as many whole lots as fit.
+/// How far to fill the block.
 std::size_t TFRecordReader::fill_to() const {
-  const std::size_t lots = lot_ == 0 ? 0 : (capacity_ - begin_) / lot_;
-  if (lots == 0) return capacity_;
-  return std::min(capacity_, page_after(begin_ + std::max(needed_, lots * lot_)));
+  const std::size_t room = capacity_ - begin_;
+  if (asked_bytes_ == 0 || asked_bytes_ > room) return capacity_;
+  const std::size_t more = (room - asked_bytes_) / lot_bytes_ * lot_bytes_;
+  return std::min(capacity_, page_after(begin_ + std::max(needed_, asked_bytes_ + more)));
 }
 
 /// Reads on; false at the end of the file.
