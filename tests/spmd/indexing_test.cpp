@@ -30,14 +30,16 @@ TEST(Embedding, OfATableSplitAnyWay) {
 
 TEST(Embedding, OfOneIndexAndAModule) {
   torch::nn::Embedding module(torch::nn::EmbeddingOptions(7, 4).padding_idx(2));
-  module->to(torch::kDouble);
-  expect_all(
-      {{"one index", [](const Tensors& x) { return torch::embedding(x[0], x[1]).exp(); }},
-       {"module", [=](const Tensors& x) mutable { return module(x[1]) * x[0].sum().square(); }}},
-      60, [](auto& random) {
-        const Tensor index = torch::randint(7, {between(random, 1, 5)});
-        return Tensors{tensor({7, 4}), random() % 2 ? index : index[0]};
-      });
+  expect_all({{"one index", [](const Tensors& x) { return torch::embedding(x[0], x[1]).exp(); }},
+              {"module",
+               [=](const Tensors& x) mutable {
+                 module->to(x[0].scalar_type());
+                 return module(x[1]) * x[0].sum().square();
+               }}},
+             60, [](auto& random) {
+               const Tensor index = torch::randint(7, {between(random, 1, 5)});
+               return Tensors{tensor({7, 4}), random() % 2 ? index : index[0]};
+             });
 }
 
 TEST(Embedding, RowsStayWithTheirIndices) {
@@ -136,11 +138,11 @@ TEST(Indexing, WritingToLists) {
        {"one value", [](const Tensors& x) { return (x[0] * 1).index_put_({x[1]}, x[0][0][0][0]); }},
        {"a mask",
         [](const Tensors& x) {
-          return (x[0] * 1).index_put_({x[0] > 0}, torch::zeros({}, torch::kDouble)).exp();
+          return (x[0] * 1).index_put_({x[0] > 0}, torch::zeros({}, x[0].dtype())).exp();
         }},
        {"into an ordinary tensor",
         [](const Tensors& x) {
-          return torch::ones({9, 9}, torch::kDouble).index_put({x[1], x[2]}, x[0].sum(), true);
+          return torch::ones({9, 9}, x[0].dtype()).index_put({x[1], x[2]}, x[0].sum(), true);
         }}},
       80, to_index);
 }

@@ -7,6 +7,9 @@ namespace {
 
 using torch::Tensor;
 
+/// With an eps as small as usual, errors grow where a few elements lie close together.
+constexpr Demands kHard{.in_float = false, .with_views = false};
+
 /// [n, channels, …] with up to three more dimensions, a weight and a bias.
 Tensors images(std::mt19937& random, std::int64_t channels) {
   std::vector<std::int64_t> sizes{between(random, 2, 5), channels};
@@ -16,12 +19,18 @@ Tensors images(std::mt19937& random, std::int64_t channels) {
 
 TEST(BatchNorm, InTraining) {
   const auto make = [](auto& random) { return images(random, between(random, 1, 5)); };
-  expect_agreement("with weights", 250, make, [](const Tensors& x) {
-    return torch::batch_norm(x[0], x[1], x[2], {}, {}, true, 0.1, 1e-5, false).tanh();
-  });
-  expect_agreement("without weights", 80, make, [](const Tensors& x) {
-    return torch::batch_norm(x[0], {}, {}, {}, {}, true, 0.1, 1e-5, false).tanh();
-  });
+  expect_agreement(
+      "with weights", 250, make,
+      [](const Tensors& x) {
+        return torch::batch_norm(x[0], x[1], x[2], {}, {}, true, 0.1, 1e-5, false).tanh();
+      },
+      kHard);
+  expect_agreement(
+      "without weights", 80, make,
+      [](const Tensors& x) {
+        return torch::batch_norm(x[0], {}, {}, {}, {}, true, 0.1, 1e-5, false).tanh();
+      },
+      kHard);
 }
 
 TEST(BatchNorm, InEvaluation) {
@@ -87,7 +96,8 @@ TEST(InstanceNorm, OfImages) {
       },
       [](const Tensors& x) {
         return torch::instance_norm(x[0], {}, {}, {}, {}, true, 0.1, 1e-5, false).tanh();
-      });
+      },
+      kHard);
 }
 
 TEST(LayerNorm, OverAnyLastDimensions) {
@@ -154,7 +164,8 @@ TEST(Normalization, FirstDerivativesAlone) {
             const auto gradient = torch::autograd::grad({(y * y.detach()).sum()}, {x[input]}, {},
                                                         c10::nullopt, false, true)[0];
             return gradient.defined() ? gradient : torch::zeros({});
-          });
+          },
+          {.with_views = name != std::string("batch")});
     }
   }
 }

@@ -183,7 +183,8 @@ LayoutPtr layout_in_rows(const Tensor& leader, at::IntArrayRef sizes) {
 /// All elements in order.
 Tensor flat(const Tensor& x) {
   if (!is_sharded(x)) return x.reshape({-1});
-  return at::_unsafe_view(reshard(x, impl(x)->mesh(), layout_in_rows(x, x.sizes())), {-1});
+  const Tensor own = x.contiguous();
+  return at::_unsafe_view(reshard(own, impl(x)->mesh(), layout_in_rows(x, x.sizes())), {-1});
 }
 
 /// Tensors of one dimension, one after the other; without the empty ones.
