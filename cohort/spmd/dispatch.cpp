@@ -31,6 +31,8 @@ void register_all() {
   register_reductions(aten);
   register_matmul(aten);
   register_views(aten);
+  register_reshaping(aten);
+  register_view_derivatives(aten);
   register_softmax(aten);
   register_convolution(aten);
   register_pooling(aten);

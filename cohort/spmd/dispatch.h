@@ -62,6 +62,8 @@ void register_pointwise(torch::Library& library);
 void register_reductions(torch::Library& library);
 void register_matmul(torch::Library& library);
 void register_views(torch::Library& library);
+void register_reshaping(torch::Library& library);
+void register_view_derivatives(torch::Library& library);
 void register_softmax(torch::Library& library);
 void register_convolution(torch::Library& library);
 void register_pooling(torch::Library& library);
