@@ -35,7 +35,8 @@ void register_all() {
   register_view_derivatives(aten);
   register_softmax(aten);
   register_convolution(aten);
-  register_pooling(aten);
+  register_max_pooling(aten);
+  register_average_pooling(aten);
   register_joining(aten);
   register_normalization(aten);
   register_indexing(aten);
