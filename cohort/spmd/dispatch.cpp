@@ -38,8 +38,11 @@ void register_all() {
   register_max_pooling(aten);
   register_average_pooling(aten);
   register_joining(aten);
+  register_rearranging(aten);
+  register_ordering(aten);
   register_normalization(aten);
   register_indexing(aten);
+  register_embedding(aten);
   register_scattering(aten);
   register_random(aten);
   register_attention(aten);

@@ -50,6 +50,14 @@ LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& le
   return std::make_shared<Layout>(Layout::split(sizes, parts));
 }
 
+Tensor laid_out_like(const Tensor& like, at::IntArrayRef sizes,
+                     FunctionRef<Tensor(const Region&)> tile) {
+  const MeshPtr& mesh = impl(like)->mesh();
+  const LayoutPtr layout = layout_like(layout_of(like), sizes);
+  return wrap(mesh, layout,
+              make_tiles(*mesh, *layout, [&](int i) { return tile(layout->region(i)); }));
+}
+
 Following& Following::after(const Tensor& x, std::span<const int> dims) {
   if (!is_sharded(x)) return *this;
   const Layout& own = layout_of(x);

@@ -23,6 +23,10 @@ LayoutPtr layout_like(const Layout& like, at::IntArrayRef sizes);
 /// One dimension in a part for each device; whole where the leader lies on one device.
 LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& leader);
 
+/// A tensor of these sizes, laid out like another: tile(region) is the part of it.
+Tensor laid_out_like(const Tensor& like, at::IntArrayRef sizes,
+                     FunctionRef<Tensor(const Region&)> tile);
+
 /// How a result is cut that follows several tensors, the most important one first: as long as there
 /// are devices for more tiles.
 class Following {
