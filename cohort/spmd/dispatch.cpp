@@ -43,6 +43,7 @@ void register_all() {
   register_normalization(aten);
   register_indexing(aten);
   register_embedding(aten);
+  register_embedding_bag(aten);
   register_scattering(aten);
   register_random(aten);
   register_attention(aten);

@@ -74,6 +74,7 @@ void register_rearranging(torch::Library& library);
 void register_ordering(torch::Library& library);
 void register_indexing(torch::Library& library);
 void register_embedding(torch::Library& library);
+void register_embedding_bag(torch::Library& library);
 void register_scattering(torch::Library& library);
 void register_random(torch::Library& library);
 void register_attention(torch::Library& library);

@@ -166,7 +166,7 @@ Case random_case(std::mt19937& random, const std::function<Tensors(std::mt19937&
   }
   for (const Tensor& input : one.inputs) {
     Placing placing = random_placing(random, input.sizes(), one.devices);
-    if (demands.with_views && input.numel() > 0 && input.dim() > 0) {
+    if (demands.with_views && placing.is_sharded() && input.numel() > 0 && input.dim() > 0) {
       placing.is_turned = random() % 6 == 0;
       if (random() % 6 == 0) placing.longer_dim = static_cast<int>(random() % input.dim());
     }

@@ -67,7 +67,7 @@ inline constexpr Precision kPrecisions[]{
 struct Demands {
   double slack = 1;        ///< Times the tolerances: for long functions.
   bool in_float = true;    ///< A quarter of the cases in float: not where errors grow.
-  bool with_views = true;  ///< Some inputs are views: not where the order in memory counts.
+  bool with_views = true;  ///< Some sharded inputs are views: not where the order in memory counts.
 };
 
 /// Compares fn of the inputs with fn of the same inputs, placed in random ways on 2 to 4 devices,

@@ -29,8 +29,9 @@ struct ConvolutionOptions {
   Tensors tensors(std::mt19937& random) {
     const auto in = between(random, 1, groups > 1 ? 2 : 5);
     const auto out = between(random, 1, groups > 1 ? 2 : 5);
-    // Derivatives of one group's weight may be one number, of one image: nothing is left to split.
-    std::vector<std::int64_t> x{between(random, groups > 1 ? 2 : 1, 4), groups * in};
+    // Of one image, a group or a channel may give one number: nothing is left to split.
+    std::vector<std::int64_t> x{between(random, groups > 1 || in * out == 1 ? 2 : 1, 4),
+                                groups * in};
     std::vector<std::int64_t> weight{transposed ? groups * in : groups * out,
                                      transposed ? out : in};
     for (std::size_t d = 0; d < kernel.size(); ++d) {

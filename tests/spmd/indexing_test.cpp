@@ -42,6 +42,53 @@ TEST(Embedding, OfOneIndexAndAModule) {
              });
 }
 
+/// A table, indices, offsets of bags of which some are empty, and weights.
+Tensors bags(std::mt19937& random) {
+  const auto rows = between(random, 2, 9), count = between(random, 1, 12);
+  const Tensor offsets = std::get<0>(torch::randint(count + 1, {between(random, 1, 5)}).sort());
+  offsets[0] = 0;
+  return {tensor({rows, between(random, 2, 6)}), torch::randint(rows, {count}), offsets,
+          tensor({count})};
+}
+
+/// LibTorch has no second derivatives of bags: the first ones are results here.
+Tensor of_bags(const Tensors& x, int mode, bool has_weights, std::int64_t padding, int input) {
+  const Tensor result = std::get<0>(torch::embedding_bag(
+      x[0], x[1], x[2], false, mode, false, has_weights ? x[3] : Tensor(), false, padding));
+  if (input < 0) return result.detach();
+  const auto gradient = torch::autograd::grad({(result * result.detach()).sum()}, {x[input]});
+  return gradient[0];
+}
+
+TEST(Embedding, OfBags) {
+  for (const std::int64_t padding : {-1, 1}) {
+    for (const int mode : {0, 1, 2}) {
+      expect_all(
+          {{"values", [=](const Tensors& x) { return of_bags(x, mode, false, padding, -1); }},
+           {"of the table",
+            [=](const Tensors& x) {
+              return of_bags(x, mode, false, mode == 2 ? -1 : padding, 0);
+            }}},
+          60, bags);
+    }
+    expect_all({{"weighted", [=](const Tensors& x) { return of_bags(x, 0, true, padding, -1); }},
+                {"weighted, of the table",
+                 [=](const Tensors& x) { return of_bags(x, 0, true, padding, 0); }},
+                {"of weights", [=](const Tensors& x) { return of_bags(x, 0, true, padding, 3); }}},
+               60, bags);
+  }
+}
+
+TEST(Embedding, OfRowsOfAtMostThisLength) {
+  expect_all({{"renorm",
+               [](const Tensors& x) {
+                 Tensor table = x[0].detach() * 1;
+                 torch::embedding_renorm_(table, x[1], 0.5, 2);
+                 return table;
+               }}},
+             100, bags);
+}
+
 TEST(Embedding, RowsStayWithTheirIndices) {
   const MeshPtr mesh = test_mesh(2);
   const Tensor table = split(tensor({10, 4}), mesh, {2, 1});
@@ -145,6 +192,18 @@ TEST(Indexing, WritingToLists) {
           return torch::ones({9, 9}, x[0].dtype()).index_put({x[1], x[2]}, x[0].sum(), true);
         }}},
       80, to_index);
+}
+
+TEST(Indexing, ByNumbersOfElements) {
+  expect_all(
+      {{"take", [](const Tensors& x) { return x[0].take(x[1]).exp(); }},
+       {"put",
+        [](const Tensors& x) {
+          const Tensor once = torch::arange(x[1].numel()).reshape(x[1].sizes()) * 2;
+          return x[0].put(once, x[0].take(x[1])).exp();
+        }},
+       {"put_", [](const Tensors& x) { return (x[0] * 1).put_(x[1], x[0].take(x[1]), true); }}},
+      100, to_index);
 }
 
 /// A tensor, an index along a dimension that may be smaller elsewhere, and a source.

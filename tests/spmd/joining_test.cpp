@@ -97,6 +97,23 @@ TEST(Padding, ReflectedAndReplicated) {
   }
 }
 
+TEST(Padding, Circular) {
+  for (int dims = 1; dims <= 3; ++dims) {
+    std::vector<std::int64_t> padding{2, 1, 0, 2, 1, 1};
+    padding.resize(2 * dims);
+    expect_agreement(
+        "circular", 80,
+        [dims](auto& random) {
+          std::vector<std::int64_t> sizes{between(random, 1, 3), between(random, 1, 4)};
+          for (int d = 0; d < dims; ++d) sizes.push_back(between(random, 2, 7));
+          return Tensors{tensor(sizes)};
+        },
+        [padding](const Tensors& x) {
+          return F::pad(x[0], F::PadFuncOptions(padding).mode(torch::kCircular)).square();
+        });
+  }
+}
+
 TEST(Turning, OfAllKinds) {
   const Cases all{
       {"repeat",
@@ -124,8 +141,22 @@ TEST(Turning, OfAllKinds) {
       {"tril_",
        [](const Tensors& x) { return (x[0] * 2).tril_(-1).add_((x[0] * 1).triu_(1)).square(); }},
       {"narrow_copy", [](const Tensors& x) { return torch::narrow_copy(x[0].detach(), 0, 1, 1); }},
-      {"movedim, rot90 by hand",
-       [](const Tensors& x) { return x[0].flip(1).transpose(1, 2).exp(); }},
+      {"rot90",
+       [](const Tensors& x) {
+         return x[0].rot90(1, {0, 2}).exp() * x[0].rot90(-3, {0, 2});
+       }},
+      {"rot90 backwards",
+       [](const Tensors& x) {
+         return x[0].rot90(3, {1, 0}).exp();
+       }},
+      {"rot90 by a half",
+       [](const Tensors& x) {
+         return x[0].rot90(2, {1, 2}).exp();
+       }},
+      {"rot90 by nothing",
+       [](const Tensors& x) {
+         return x[0].rot90(4, {0, 1}).exp();
+       }},
   };
   for (const auto& [name, fn] : all) expect_agreement(name, 120, one_of_three_dims, fn);
 }

@@ -61,6 +61,15 @@ TEST(MaxPool, Values) {
   });
 }
 
+#if TORCH_VERSION_MAJOR >= 2  // LibTorch 1.13 pools only floating point
+TEST(MaxPool, OfWholeNumbers) {
+  expect_same("of int64", 80, 2, 2, [](const Tensor& x, const PoolOptions& o) {
+    const Tensor numbers = (x.detach() * 100).to(torch::kLong) - 200;
+    return torch::max_pool2d(numbers, o.kernel, o.stride, o.padding, o.dilation, o.ceil_mode);
+  });
+}
+#endif
+
 TEST(MaxPool, Places) {
   expect_same("max_pool2d", 200, 2, 2, [](const Tensor& x, const PoolOptions& o) {
     return std::get<1>(

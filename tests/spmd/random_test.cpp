@@ -82,6 +82,31 @@ TEST(Random, Dropout) {
   });
 }
 
+TEST(Random, NumbersOfClasses) {
+  expect_same_numbers({
+      {"multinomial",
+       [](const Tensors& x) { return torch::multinomial(x[0].flatten(1).detach(), 1); }},
+      {"multinomial of one row",
+       [](const Tensors& x) { return torch::multinomial(x[0].flatten().detach(), 1); }},
+      {"several without replacement",
+       [](const Tensors& x) {
+         const Tensor p = torch::cat({x[0], x[0]}).flatten(1).detach();
+         return torch::multinomial(p, (p.size(1) + 1) / 2);
+       }},
+  });
+}
+
+TEST(Random, NumbersOfClassesWithReplacementAreDrawnFromWholeTensors) {
+  const Tensor p = torch::rand({4, 6}), sharded = split(p, test_mesh(2), {2, 1});
+  torch::manual_seed(7);
+  const Tensor expected = torch::multinomial(p, 9, true);
+  const auto recorded = trace();
+  torch::manual_seed(7);
+  EXPECT_TRUE(torch::equal(full(torch::multinomial(sharded, 9, true)), expected));
+  EXPECT_EQ(recorded.rows().at("aten::multinomial").gathered, 1);
+  EXPECT_THAT(recorded.rows().at("aten::multinomial").reason, testing::HasSubstr("replacement"));
+}
+
 TEST(Random, NumbersStayWithTheLayout) {
   const Tensor x = split(torch::rand({6, 4}), test_mesh(2), {2, 1});
   EXPECT_EQ(layout_of(torch::rand_like(x)), layout_of(x));

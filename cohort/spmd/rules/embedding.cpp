@@ -31,10 +31,22 @@ Tensor embedding_backward_tiles(const Tensor& gradient, const Tensor& indices, s
   return at::div(result, counts.unsqueeze(1));
 }
 
+/// Rows that the indices name and that are too long become shorter.
+Tensor& embedding_renorm_in_place(Tensor& table, const Tensor& indices, double max_norm,
+                                  double norm_type) {
+  const Operation operation("aten::embedding_renorm_");
+  const BelowAutograd below;
+  const Tensor norm = at::norm(table, norm_type, {1}, true);
+  const Tensor is_too_long = at::logical_and(at::gt(norm, max_norm), mask_of(table, 0, indices));
+  const Tensor shorter = at::reciprocal(at::add(norm, 1e-7)).mul_(max_norm);
+  return table.mul_(at::where(is_too_long, shorter, at::ones_like(norm)));
+}
+
 }  // namespace
 
 void register_embedding(torch::Library& library) {
   library.impl("embedding", embedding_tiles);
+  library.impl("embedding_renorm_", embedding_renorm_in_place);
   library.impl("embedding_dense_backward", embedding_backward_tiles);
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 
+#include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/selection.h"
 
 namespace cohort::spmd {
@@ -56,6 +57,31 @@ void index_put_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* 
       in_place ? x : write_elements("aten::index_put", x, selection, values, accumulate));
 }
 
+// Numbers of elements, as if the tensor had one dimension.
+
+Tensor take_tiles(const Tensor& x, const Tensor& index) {
+  const Operation operation("aten::take");
+  const BelowAutograd below;
+  return read_elements("aten::take", flat(x), along_dimension({x.numel()}, 0, index));
+}
+
+Tensor put_tiles(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+  const Operation operation("aten::put");
+  const BelowAutograd below;
+  TORCH_CHECK(index.numel() == source.numel(), "put: as many values as indices are needed, got ",
+              source.numel(), " and ", index.numel());
+  const Selection selection = along_dimension({x.numel()}, 0, flat(index));
+  return at::_unsafe_view(write_elements("aten::put", flat(x), selection, flat(source), accumulate),
+                          x.sizes());
+}
+Tensor& put_in_place(Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+  const Operation operation("aten::put_");
+  const BelowAutograd below;
+  return x.copy_(put_tiles(x, index, source, accumulate));
+}
+
+// One dimension.
+
 Tensor scaled(const Tensor& source, const at::Scalar& alpha) {
   const Tensor values = as_list_of_indices(source);
   return alpha.equal(1) ? values : at::mul(values, alpha);
@@ -97,14 +123,6 @@ Tensor& index_copy_in_place(Tensor& x, std::int64_t dim, const Tensor& index,
   return x;
 }
 
-/// True at the indices, with as many dimensions as x.
-Tensor mask_of(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  const std::int64_t d = at::maybe_wrap_dim(dim, x.dim());
-  std::vector<std::int64_t> sizes(x.dim(), 1);
-  sizes[d] = x.size(d);
-  const Tensor mask = at::zeros({x.size(d)}, at::TensorOptions(at::kBool));
-  return mask.index_fill_(0, gather(index).reshape({-1}), true).reshape(sizes);
-}
 Tensor index_fill_tiles(const Tensor& x, std::int64_t dim, const Tensor& index,
                         const at::Scalar& value) {
   const Operation operation("aten::index_fill");
@@ -134,6 +152,9 @@ void register_indexing(torch::Library& library) {
   for (const char* name : {"index_put", "index_put_", "_index_put_impl_"}) {
     library.impl(name, boxed<&index_put_boxed>());
   }
+  library.impl("take", take_tiles);
+  library.impl("put", put_tiles);
+  library.impl("put_", put_in_place);
   library.impl("index_add", index_add_tiles);
   library.impl("index_add_", index_add_in_place);
   library.impl("index_copy", index_copy_tiles);

@@ -95,15 +95,32 @@ Tensor in_block(const Pooling& pooling, const Block& block, const Tensor& of_ten
 }
 
 using Pair = std::tuple<Tensor, Tensor>;
-constexpr double kSmallest = -std::numeric_limits<double>::infinity();
+
+/// What padding is filled with: the smallest number of a type.
+double smallest_of(at::ScalarType type) {
+  if (at::isFloatingType(type)) return -std::numeric_limits<double>::infinity();
+  switch (type) {
+    case at::kByte:
+      return 0;
+    case at::kChar:
+      return std::numeric_limits<std::int8_t>::min();
+    case at::kShort:
+      return std::numeric_limits<std::int16_t>::min();
+    case at::kInt:
+      return std::numeric_limits<std::int32_t>::min();
+    default:
+      return static_cast<double>(std::numeric_limits<std::int64_t>::min());
+  }
+}
 
 template <class F>
 Pair max_tiles_with(const char* name, const Tensor& x, const Pooling& pooling, F&& pool) {
   const auto results =
-      pool_tiles(name, x, pooling, kSmallest, 2, [&](const Block& block, const Tensor& part) {
-        auto [values, indices] = pool(part, block);
-        return std::vector<Tensor>{values, in_tensor(pooling, block, indices)};
-      });
+      pool_tiles(name, x, pooling, smallest_of(x.scalar_type()), 2,
+                 [&](const Block& block, const Tensor& part) {
+                   auto [values, indices] = pool(part, block);
+                   return std::vector<Tensor>{values, in_tensor(pooling, block, indices)};
+                 });
   return {results[0], results[1]};
 }
 

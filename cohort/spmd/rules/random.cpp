@@ -69,6 +69,30 @@ void draw_with_parameters(const c10::OperatorHandle& op, c10::DispatchKeySet, St
   stack->back() = reshard(drawn, impl(leader)->mesh(), layout);
 }
 
+/// Without replacement LibTorch divides by random numbers and takes the largest: that goes tile by
+/// tile. Else each draw goes through all probabilities of its row.
+void multinomial_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const Operation operation("aten::multinomial");
+  const BoxedCall call(op, stack);
+  const Tensor x = call[0].toTensor();
+  const std::int64_t count = call[1].toInt();
+  const bool is_checked = x.is_floating_point() && (x.dim() == 1 || x.dim() == 2) && count > 0 &&
+                          count <= x.size(-1) && x.numel() > 0;
+  if (!is_checked || call[2].toBool()) {
+    return gather_and_run(op, stack, "draws with replacement go through whole rows, in order");
+  }
+  const BelowAutograd below;
+  const auto arguments = BoxedCall(op, stack).take();
+  TORCH_CHECK(at::logical_and(at::isfinite(x), at::ge(x, 0)).all().item<bool>(),
+              "multinomial: probabilities must be finite and not negative");
+  TORCH_CHECK(at::gt(at::sum(x, -1), 0).all().item<bool>(),
+              "multinomial: the probabilities of a row must not all be zero");
+  const Tensor shares =
+      at::div(x, at::empty_like(x).exponential_(1, arguments[3].toOptional<at::Generator>()));
+  stack->emplace_back(count == 1 ? at::argmax(shares, -1, true)
+                                 : std::get<1>(at::topk(shares, count, -1)));
+}
+
 std::tuple<Tensor, Tensor> native_dropout_tiles(const Tensor& x, double p,
                                                 c10::optional<bool> train) {
   const Operation operation("aten::native_dropout");
@@ -94,6 +118,7 @@ void register_random(torch::Library& library) {
                            "normal.float_Tensor", "normal.Tensor_Tensor"}) {
     library.impl(name, boxed<&draw_with_parameters>());
   }
+  library.impl("multinomial", boxed<&multinomial_boxed>());
   library.impl("native_dropout", native_dropout_tiles);
 }
 

@@ -211,6 +211,26 @@ Tensor roll_tiles(const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims)
   return result;
 }
 
+/// Turned by k quarters, from the first of two dimensions towards the second.
+Tensor rot90_tiles(const Tensor& x, std::int64_t k, at::IntArrayRef dims) {
+  const Operation operation("aten::rot90");
+  const BelowAutograd below;
+  TORCH_CHECK(dims.size() == 2, "rot90: two dimensions are needed, got ", dims.size());
+  const std::int64_t a = at::maybe_wrap_dim(dims[0], x.dim());
+  const std::int64_t b = at::maybe_wrap_dim(dims[1], x.dim());
+  TORCH_CHECK(a != b, "rot90: the dimensions must differ, got ", dims);
+  switch ((k % 4 + 4) % 4) {
+    case 1:
+      return flip_tiles(x, b).transpose(a, b).contiguous();
+    case 2:
+      return flip_tiles(x, {a, b});
+    case 3:
+      return flip_tiles(x, a).transpose(a, b).contiguous();
+    default:
+      return x.clone();
+  }
+}
+
 Tensor narrow_copy_tiles(const Tensor& x, std::int64_t dim, std::int64_t start,
                          std::int64_t length) {
   const Operation operation("aten::narrow_copy");
@@ -234,6 +254,7 @@ void register_rearranging(torch::Library& library) {
   library.impl("repeat", repeat_tiles);
   library.impl("flip", flip_tiles);
   library.impl("roll", roll_tiles);
+  library.impl("rot90", rot90_tiles);
   library.impl("narrow_copy", narrow_copy_tiles);
 }
 

@@ -58,6 +58,18 @@ Tensor laid_out_like(const Tensor& like, at::IntArrayRef sizes,
               make_tiles(*mesh, *layout, [&](int i) { return tile(layout->region(i)); }));
 }
 
+LayoutPtr layout_in_rows(const Tensor& leader, at::IntArrayRef sizes) {
+  std::int64_t first = 0;
+  while (first + 1 < static_cast<std::int64_t>(sizes.size()) && sizes[first] == 1) ++first;
+  return layout_along(first, sizes, leader);
+}
+
+Tensor flat(const Tensor& x) {
+  if (!is_sharded(x)) return x.reshape({-1});
+  const Tensor own = x.contiguous();
+  return at::_unsafe_view(reshard(own, impl(x)->mesh(), layout_in_rows(x, x.sizes())), {-1});
+}
+
 Following& Following::after(const Tensor& x, std::span<const int> dims) {
   if (!is_sharded(x)) return *this;
   const Layout& own = layout_of(x);

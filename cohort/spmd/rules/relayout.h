@@ -27,6 +27,12 @@ LayoutPtr layout_along(std::int64_t dim, at::IntArrayRef sizes, const Tensor& le
 Tensor laid_out_like(const Tensor& like, at::IntArrayRef sizes,
                      FunctionRef<Tensor(const Region&)> tile);
 
+/// A layout in which one tile comes after the other in the order of elements.
+LayoutPtr layout_in_rows(const Tensor& leader, at::IntArrayRef sizes);
+
+/// All elements of a tensor, sharded or not, in their order.
+Tensor flat(const Tensor& x);
+
 /// How a result is cut that follows several tensors, the most important one first: as long as there
 /// are devices for more tiles.
 class Following {

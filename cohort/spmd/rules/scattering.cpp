@@ -173,20 +173,6 @@ void scatter_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
 
 // Masks.
 
-/// A layout in which one tile comes after the other in the order of elements.
-LayoutPtr layout_in_rows(const Tensor& leader, at::IntArrayRef sizes) {
-  std::int64_t first = 0;
-  while (first + 1 < static_cast<std::int64_t>(sizes.size()) && sizes[first] == 1) ++first;
-  return layout_along(first, sizes, leader);
-}
-
-/// All elements in order.
-Tensor flat(const Tensor& x) {
-  if (!is_sharded(x)) return x.reshape({-1});
-  const Tensor own = x.contiguous();
-  return at::_unsafe_view(reshard(own, impl(x)->mesh(), layout_in_rows(x, x.sizes())), {-1});
-}
-
 /// Tensors of one dimension, one after the other; without the empty ones.
 Tensor one_after_the_other(const MeshPtr& mesh, const Layout& layout, std::vector<Tensor> tiles) {
   Cuts cuts{0};
@@ -208,19 +194,21 @@ Tensor one_after_the_other(const MeshPtr& mesh, const Layout& layout, std::vecto
               std::move(kept));
 }
 
-/// Two tensors broadcast to each other, and how their elements are dealt out.
+/// Two tensors broadcast to each other, and how their elements are dealt out. Where neither is
+/// sharded, as `source` is.
 struct Masked {
   Tensor x, mask;
   MeshPtr mesh;
   LayoutPtr layout;
 
-  Masked(const char* name, const Tensor& values, const Tensor& own_mask) {
+  Masked(const char* name, const Tensor& values, const Tensor& own_mask,
+         const Tensor& source = {}) {
     const auto sizes = at::infer_size(values.sizes(), own_mask.sizes());
     x = values.expand(sizes);
     mask = own_mask.expand(sizes);
-    const std::vector<Tensor> both{x, mask};
-    mesh = common_mesh(name, both);
-    if (mesh) layout = layout_in_rows(leader_of(both), sizes);
+    const std::vector<Tensor> both{x, mask}, all{x, mask, source};
+    mesh = common_mesh(name, all);
+    layout = layout_in_rows(common_mesh(name, both) ? leader_of(both) : source, sizes);
   }
 };
 
@@ -238,10 +226,7 @@ Tensor masked_select_tiles(const Tensor& x, const Tensor& mask) {
 Tensor masked_scatter_tiles(const Tensor& x, const Tensor& mask, const Tensor& source) {
   const Operation operation("aten::masked_scatter");
   const BelowAutograd below;
-  Masked masked("aten::masked_scatter", x, mask);
-  if (!masked.mesh) {  // only the source is sharded
-    return at::masked_scatter(x, mask, gather(source));
-  }
+  const Masked masked("aten::masked_scatter", x, mask, source);
   const Layout& layout = *masked.layout;
   const Tensor values = flat(source);
   std::vector<std::int64_t> begin(layout.tiles() + 1, 0);

@@ -228,6 +228,14 @@ Tensor as_list_of_indices(const Tensor& index) {
   return index.dim() == 0 ? index.unsqueeze(0) : index;
 }
 
+Tensor mask_of(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  const std::int64_t d = at::maybe_wrap_dim(dim, x.dim());
+  std::vector<std::int64_t> sizes(x.dim(), 1);
+  sizes[d] = x.size(d);
+  const Tensor mask = at::zeros({x.size(d)}, at::TensorOptions(at::kBool));
+  return mask.index_fill_(0, gather(index).reshape({-1}), true).reshape(sizes);
+}
+
 Tensor read_elements(const char* name, const Tensor& x, const Selection& selection) {
   const Operation operation(name);
   Following following(selection.result);

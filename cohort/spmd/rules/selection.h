@@ -33,6 +33,9 @@ Selection along_dimension(at::IntArrayRef sizes, std::int64_t dim, const Tensor&
 /// An index of one dimension, also where it has none.
 Tensor as_list_of_indices(const Tensor& index);
 
+/// True at the indices of one dimension, with as many dimensions as x. An ordinary tensor.
+Tensor mask_of(const Tensor& x, std::int64_t dim, const Tensor& index);
+
 /// The elements. Each device looks its indices up in one tile of the tensor after the other.
 Tensor read_elements(const char* name, const Tensor& x, const Selection& selection);
 
