@@ -61,7 +61,7 @@ TEST(Pointwise, WithBroadcasting) {
   };
   for (const auto& [name, fn] : all) {
     expect_agreement(
-        name, 120,
+        name, 90,
         [](auto& random) {
           const Tensor a = any_tensor(random, 3);
           std::vector<std::int64_t> sizes = a.sizes().vec();
@@ -144,14 +144,14 @@ TEST(Reductions, OverAnyDimensions) {
 
 TEST(Matmul, AllKinds) {
   expect_agreement(
-      "mm", 300,
+      "mm", 200,
       [](auto& random) {
         const auto k = between(random, 1, 8);
         return Tensors{tensor({between(random, 1, 8), k}), tensor({k, between(random, 1, 8)})};
       },
       [](const Tensors& x) { return x[0].mm(x[1]); });
   expect_agreement(
-      "linear", 300,
+      "linear", 200,
       [](auto& random) {
         const auto in = between(random, 1, 8), out = between(random, 1, 8);
         return Tensors{tensor({between(random, 1, 5), between(random, 1, 4), in}),
@@ -159,7 +159,7 @@ TEST(Matmul, AllKinds) {
       },
       [](const Tensors& x) { return torch::linear(x[0], x[1], x[2]).tanh(); });
   expect_agreement(
-      "bmm", 300,
+      "bmm", 200,
       [](auto& random) {
         const auto b = between(random, 1, 5), k = between(random, 1, 8);
         return Tensors{tensor({b, between(random, 1, 8), k}),

@@ -20,7 +20,7 @@ Tensors images(std::mt19937& random, std::int64_t channels) {
 TEST(BatchNorm, InTraining) {
   const auto make = [](auto& random) { return images(random, between(random, 1, 5)); };
   expect_agreement(
-      "with weights", 250, make,
+      "with weights", 200, make,
       [](const Tensors& x) {
         return torch::batch_norm(x[0], x[1], x[2], {}, {}, true, 0.1, 1e-5, false).tanh();
       },
@@ -129,7 +129,7 @@ TEST(LayerNorm, OverAnyLastDimensions) {
 TEST(GroupNorm, OfAnyGroups) {
   for (const int groups : {1, 2, 4}) {
     expect_agreement(
-        "group_norm", 150,
+        "group_norm", 120,
         [groups](auto& random) { return images(random, groups * between(random, 2, 3)); },
         [groups](const Tensors& x) {
           return torch::group_norm(x[0], groups, x[1], x[2], 0.1).tanh();
