@@ -165,11 +165,14 @@ Three batch_norm_backward_tiles(const Tensor& gradient, const Tensor& x, const O
   const std::string letters = batch_letters(x);
   parts.take(gradient, letters).take(x, letters).take(w, "c").take(first, "c").take(second, "c");
   Three sums = three(parts.give_all({letters, "c", "c"}, [&](const Task& t) {
-    const Tensor none;
-    auto [gx, gw, gb] = training ? at::native_batch_norm_backward(t[0], t[1], t[2], none, none,
-                                                                  t[3], t[4], true, eps, now)
-                                 : at::native_batch_norm_backward(t[0], t[1], t[2], t[3], t[4],
-                                                                  none, none, false, eps, now);
+    // LibTorch takes two orders in memory for one where dimensions of size 1 hide the difference.
+    const bool is_alike = t[0].strides() == t[1].strides();
+    const Tensor none, own = is_alike ? t[0] : t[0].contiguous();
+    const Tensor in = is_alike ? t[1] : t[1].contiguous();
+    auto [gx, gw, gb] = training ? at::native_batch_norm_backward(own, in, t[2], none, none, t[3],
+                                                                  t[4], true, eps, now)
+                                 : at::native_batch_norm_backward(own, in, t[2], t[3], t[4], none,
+                                                                  none, false, eps, now);
     return std::vector<Tensor>{gx, gw, gb};
   }));
   if (training && wanted[0]) {
