@@ -199,6 +199,15 @@ TEST(Matmul, AllKinds) {
       });
 }
 
+TEST(Matmul, AddsLargePartsInTheirOrder) {
+  const Tensor a = torch::rand({160, 9}), b = torch::rand({9, 130});
+  const Tensor got = split(a, test_mesh(3), {1, 3}).mm(b);
+  EXPECT_FALSE(is_sharded(got));
+  Tensor expected = a.narrow(1, 0, 3).mm(b.narrow(0, 0, 3));
+  for (const int k : {3, 6}) expected += a.narrow(1, k, 3).mm(b.narrow(0, k, 3));
+  EXPECT_TRUE(torch::equal(got, expected));
+}
+
 TEST(Views, OfAllKinds) {
   const std::vector<std::pair<const char*, Function>> all{
       {"permute",
