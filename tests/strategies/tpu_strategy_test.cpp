@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "cohort/metrics/metric.h"
 #include "cohort/optim/model.h"
 #include "cohort/optim/optimizer.h"
 #include "cohort/spmd/placement.h"
@@ -179,6 +180,30 @@ StateDict trained_with(const SplitTable& table, bool once_more = false) {
     EXPECT_EQ(spmd::is_sharded(entry.value()), is_split) << entry.key();
   }
   return model.state_dict();
+}
+
+TEST(LogicalDevices, MetricsAndVariablesTakeWhatIsSpread) {
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 2);
+  const auto scope = strategy.scope();
+  metrics::Mean mean("mean");
+  metrics::SparseCategoricalAccuracy accuracy("accuracy");
+  Variable last(torch::zeros({2}),
+                {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
+  strategy.run([&] {
+    const Tensor scores = torch::tensor({{1., 2.}, {4., 3.}});
+    const Tensor labels = torch::tensor({1, 1});
+    const Tensor columns = strategy.split_to_logical_devices(scores, {1, 2});
+    const Tensor there = strategy.assign_to_logical_device(scores, 1);
+    mean.update(columns);
+    mean.update(there + 1, torch::tensor({1., 0.}).unsqueeze(1).expand({2, 2}));
+    accuracy.update(labels, columns);
+    accuracy.update(strategy.assign_to_logical_device(labels, 1), there);
+    last.assign(there.select(0, 1));
+    last.assign_add(columns.sum(0));
+  });
+  EXPECT_DOUBLE_EQ(mean.result().item<double>(), 15. / 6);
+  EXPECT_DOUBLE_EQ(accuracy.result().item<double>(), 0.5);
+  EXPECT_TRUE(torch::equal(last.value(), torch::tensor({18., 16.})));
 }
 
 TEST(SplitParameters, TrainAsWholeOnes) {
