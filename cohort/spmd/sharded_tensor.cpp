@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+
 #include "cohort/base/error.h"
 #include "cohort/base/torch_compat.h"
 #include "cohort/spmd/trace.h"
@@ -160,6 +162,31 @@ void write_to(const Tensor& sharded, const Tensor& values) {
   const ShardedTensorImpl& to = *impl(sharded);
   to.mesh()->run(to.layout()->devices(),
                  [&](int i) { to.tiles()[i].copy_(fetch(values, to.layout()->region(i))); });
+}
+
+void write_pieces(const Tensor& sharded, const std::vector<Piece>& pieces) {
+  require_writable(sharded);
+  const ShardedTensorImpl& to = *impl(sharded);
+  std::vector<int> tiles, devices;
+  for (int i = 0; i < to.layout()->tiles(); ++i) {
+    const Region tile = to.layout()->region(i);
+    if (std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+          return intersection(tile, piece.region).is_empty();
+        })) {
+      continue;
+    }
+    tiles.push_back(i);
+    devices.push_back(to.layout()->device(i));
+  }
+  to.mesh()->run(devices, [&](int i) {
+    const Region tile = to.layout()->region(tiles[i]);
+    for (const Piece& piece : pieces) {
+      const Region common = intersection(tile, piece.region);
+      if (common.is_empty()) continue;
+      part_of(to.tiles()[tiles[i]], common, tile.begin)
+          .copy_(part_of(piece.values, common, piece.region.begin));
+    }
+  });
 }
 
 namespace {

@@ -86,6 +86,8 @@ struct Piece {
   Region region;
   Tensor values;
 };
+/// Copies pieces into the tiles of a sharded tensor. Devices without a part in them are left alone.
+void write_pieces(const Tensor& sharded, const std::vector<Piece>& pieces);
 /// The sum of pieces, which may overlap and reach beyond the tensor: added in their order.
 Tensor sum_of_pieces(const MeshPtr& mesh, const LayoutPtr& layout,
                      const std::vector<Piece>& pieces);

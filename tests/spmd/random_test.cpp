@@ -107,6 +107,39 @@ TEST(Random, NumbersOfClassesWithReplacementAreDrawnFromWholeTensors) {
   EXPECT_THAT(recorded.rows().at("aten::multinomial").reason, testing::HasSubstr("replacement"));
 }
 
+/// Tensors that are larger than what is drawn at once, up to 256 Ki elements.
+TEST(Random, OfLargeTensorsIsDrawnInTheSameOrder) {
+  constexpr std::int64_t kChunk = 128 * 1024;
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {2 * kChunk - 1}, {2 * kChunk},     {2 * kChunk + 1},   {3 * kChunk + 15},
+      {1 + 4 * kChunk}, {kChunk + 1, 3},  {3, kChunk + 1},    {511, 1023},
+      {7, 64, 1001},    {257, 3, 5, 131}, {1, 5 * kChunk, 1}, {2, 1, kChunk, 2}};
+  const Cases cases = {
+      {"uniform_", [](const Tensors& x) { return x[0].uniform_(-1, 2); }},
+      {"normal_", [](const Tensors& x) { return x[0].normal_(1, 3); }},
+      {"random_", [](const Tensors& x) { return x[0].random_(1000); }},
+      {"exponential_", [](const Tensors& x) { return x[0].exponential_(0.5); }},
+      {"bernoulli_", [](const Tensors& x) { return x[0].bernoulli_(0.3); }},
+      {"log_normal_", [](const Tensors& x) { return x[0].log_normal_(1, 2); }},
+      {"geometric_", [](const Tensors& x) { return x[0].geometric_(0.4); }},
+      {"cauchy_", [](const Tensors& x) { return x[0].cauchy_(0, 1); }},
+  };
+  int count = 0;
+  for (const auto& [name, fill] : cases) {
+    for (const auto& shape : shapes) {
+      const auto type = count % 3 == 0 ? torch::kDouble : torch::kFloat;
+      std::vector<std::int64_t> parts(shape.size(), 1);
+      parts[count++ % shape.size()] = 3;
+      torch::manual_seed(7);
+      const Tensor whole = fill({torch::empty(shape, type)}), next = torch::randn({3});
+      torch::manual_seed(7);
+      const Tensor sharded = fill({split(torch::empty(shape, type), test_mesh(3), parts)});
+      EXPECT_TRUE(torch::equal(full(sharded), whole)) << name << ' ' << at::IntArrayRef(shape);
+      EXPECT_TRUE(torch::equal(torch::randn({3}), next)) << name << ' ' << at::IntArrayRef(shape);
+    }
+  }
+}
+
 TEST(Random, NumbersStayWithTheLayout) {
   const Tensor x = split(torch::rand({6, 4}), test_mesh(2), {2, 1});
   EXPECT_EQ(layout_of(torch::rand_like(x)), layout_of(x));

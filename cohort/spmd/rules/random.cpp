@@ -1,8 +1,16 @@
-// Random numbers: drawn for the whole tensor at once, by the thread that asks for them, and then
-// dealt out. So they are those that an unsharded tensor would get from the same generator, on any
-// number of devices.
+// Random numbers: drawn for the whole tensor, in its order in memory, by the thread that asks for
+// them, and dealt out. So they are those that an unsharded tensor would get from the same
+// generator, on any number of devices.
+//
+// Where LibTorch takes them from the generator one after the other, they are drawn a chunk at a
+// time, and the whole tensor never exists. Chunks are multiples of 16, and the last one has no less
+// than that, as normal_ makes 16 numbers of 16 draws, and once more the last 16 of a tensor that
+// has some left. (With MKL, bernoulli_ and exponential_ take one number from the generator, as the
+// seed of another: these need all at once.)
 
 #include <ATen/ATen.h>
+
+#include <algorithm>
 
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/relayout.h"
@@ -23,8 +31,8 @@ void gather_parameters(const BoxedCall& call) {
   }
 }
 
-/// uniform_ and its like, which replace all elements.
-void fill_randomly(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+/// bernoulli_ and its like, which replace all elements.
+void fill_at_once(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   const Operation operation(op.schema().name().c_str());
   const BelowAutograd below;
   const BoxedCall call(op, stack);
@@ -36,6 +44,52 @@ void fill_randomly(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
   op.callBoxed(stack);
   if (is_sharded(self)) write_to(self, drawn);
   stack->back() = self;
+}
+
+/// Values for the elements from `begin` on, in the order of memory, as boxes of a tensor.
+std::vector<Piece> boxes_of(const Tensor& values, std::int64_t begin, const Dims& sizes) {
+  std::vector<Piece> boxes;
+  const std::int64_t end = begin + values.numel();
+  for (std::int64_t at = begin; at < end;) {
+    // In the first dimension in which whole rows begin here, as many as there are.
+    Region box = Region::all_of(sizes);
+    std::int64_t row = c10::multiply_integers(sizes), rest = at;
+    for (std::size_t d = 0;; ++d) {
+      row /= sizes[d];
+      box.begin[d] = rest / row;
+      box.end[d] = box.begin[d] + 1;
+      rest %= row;
+      if (rest != 0 || at + row > end) continue;
+      box.end[d] = std::min(sizes[d], box.begin[d] + (end - at) / row);
+      break;
+    }
+    const std::int64_t count = c10::multiply_integers(box.sizes());
+    boxes.push_back({box, values.narrow(0, at - begin, count).view(box.sizes())});
+    at += count;
+  }
+  return boxes;
+}
+
+/// uniform_ and its like, which replace all elements by numbers that are drawn in order.
+void fill_in_order(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  constexpr std::int64_t kChunk = 128 * 1024;
+  BoxedCall call(op, stack);
+  const Tensor self = call[0].toTensor();
+  if (self.numel() < 2 * kChunk || !self.is_contiguous()) return fill_at_once(op, keys, stack);
+  const Operation operation(op.schema().name().c_str());
+  const BelowAutograd below;
+  require_writable(self);
+  const std::vector<c10::IValue> arguments = call.take();
+  const Tensor buffer = at::empty({2 * kChunk}, self.options());
+  for (std::int64_t begin = 0, end = 0; begin < self.numel(); begin = end) {
+    end = self.numel() - begin < 2 * kChunk ? self.numel() : begin + kChunk;
+    const Tensor chunk = buffer.narrow(0, 0, end - begin);
+    Stack own(arguments.begin(), arguments.end());
+    own[0] = chunk;
+    op.callBoxed(&own);
+    write_pieces(self, boxes_of(chunk, begin, layout_of(self).sizes()));
+  }
+  stack->emplace_back(self);
 }
 
 /// rand_like and its like, which look only at the sizes.
@@ -106,10 +160,12 @@ std::tuple<Tensor, Tensor> native_dropout_tiles(const Tensor& x, double p,
 }  // namespace
 
 void register_random(torch::Library& library) {
-  for (const char* name :
-       {"uniform_", "normal_", "random_", "random_.from", "random_.to", "exponential_", "cauchy_",
-        "log_normal_", "geometric_", "bernoulli_.float", "bernoulli_.Tensor"}) {
-    library.impl(name, boxed<&fill_randomly>());
+  for (const char* name : {"uniform_", "normal_", "random_", "random_.from", "random_.to",
+                           "cauchy_", "log_normal_", "geometric_"}) {
+    library.impl(name, boxed<&fill_in_order>());
+  }
+  for (const char* name : {"exponential_", "bernoulli_.float", "bernoulli_.Tensor"}) {
+    library.impl(name, boxed<&fill_at_once>());
   }
   for (const char* name : {"rand_like", "randn_like", "randint_like", "randint_like.low_dtype"}) {
     library.impl(name, boxed<&draw_alike>());
