@@ -166,7 +166,8 @@ class Model {
   struct Built {};
 
   template <class Make>
-  Model(Built, Make&& make, const ModelOptions& options) : Model(Built(), make(), make, options) {}
+  Model(Built, Make&& make, const ModelOptions& options)
+      : shared_(std::make_shared<ReplicatedModule>(make, options)) {}
   template <class Make>
   Model(Built, std::shared_ptr<Module> first, Make&& make, const ModelOptions& options)
       : shared_(std::make_shared<ReplicatedModule>(std::move(first), make, options)) {}

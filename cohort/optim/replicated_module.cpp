@@ -9,6 +9,7 @@
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/optim/module_parameters.h"
 #include "cohort/optim/same_bits.h"
+#include "cohort/spmd/construction.h"
 #include "cohort/spmd/placement.h"
 
 namespace cohort {
@@ -51,6 +52,22 @@ void check_fits(const Dict& first, const Dict& other) {
                                 "names and shapes; make the same module on each call"));
 }
 
+/// LibTorch lets nobody replace a buffer.
+void check_buffers(const torch::nn::Module& module) {
+  for (const auto& entry : module.named_buffers()) {
+    if (!spmd::is_sharded(entry.value())) continue;
+    throw ValueError("Model",
+                     cat("the buffer ", entry.key(), ", ", spmd::layout_of(entry.value()),
+                         ", was made in parts, but a buffer must be whole: make it while a "
+                         "cohort::spmd::MakeInParts(nullptr) lives"));
+  }
+}
+
+/// A tensor of its own, over the same storage.
+at::Tensor as_leaf(const at::Tensor& data, bool requires_grad) {
+  return data.detach().set_requires_grad(requires_grad);
+}
+
 void check_entry(const StateDict& state, const std::string& name, const at::Tensor& own) {
   const auto entry = state.find(name);
   if (entry == state.end() || !entry->second.defined()) {
@@ -65,60 +82,102 @@ void check_entry(const StateDict& state, const std::string& name, const at::Tens
 
 }  // namespace
 
-ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
+ReplicatedModule::ReplicatedModule(std::shared_ptr<StrategyExtended> strategy,
                                    const ModelOptions& options)
-    : strategy_(detail::current_strategy().shared_from_this()), options_(options) {
-  if (!first) throw ValueError("Model", "the module is empty: give one that was constructed");
+    : strategy_(std::move(strategy)), options_(options) {
   if (replica_context_or_null() && has_strategy()) {
     throw RuntimeError("Model", "made inside strategy.run(): make it in the strategy's scope");
   }
-  const ReplicaLayout& layout = strategy_->layout();
+  const int devices = strategy_->logical_devices_per_replica();
+  if (options_.make_in_parts && (devices == 1 || options_.split_parameters.empty())) {
+    throw ValueError(
+        "Model", cat("there are no parts to make it in: .make_in_parts needs several "
+                     "logical devices, got ",
+                     devices, ", and .split_parameters, got ", options_.split_parameters.size()));
+  }
   const bool mirrored = strategy_->variable_kind() == StrategyExtended::VariableKind::MIRRORED;
-  copies_ = mirrored ? layout.copies() : 1;
-  apply_memory_format(*first);
-  first->to(layout.device(0).torch_device());
+  copies_ = mirrored ? strategy_->layout().copies() : 1;
+}
+
+ReplicatedModule::ReplicatedModule(const Factory& make, const ModelOptions& options)
+    : ReplicatedModule(detail::current_strategy().shared_from_this(), options) {
+  add_replicas(make_module(make, 0), make);
+}
+
+ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
+                                   const ModelOptions& options)
+    : ReplicatedModule(detail::current_strategy().shared_from_this(), options) {
+  if (options.make_in_parts) {
+    throw ValueError("Model",
+                     ".make_in_parts is too late for a module that exists: give the arguments of "
+                     "its constructor, or a factory alone");
+  }
+  add_replicas(std::move(first), make);
+}
+
+std::shared_ptr<torch::nn::Module> ReplicatedModule::make_module(const Factory& make,
+                                                                 int replica) const {
+  if (!options_.make_in_parts) return make();
+  const spmd::MakeInParts parts(spmd::mesh_of_copy(*strategy_, copy_of(replica)));
+  return make();
+}
+
+/// What is made in parts gets its layout before the next replica is made. Anything else is split in
+/// the end, as the other modules may be clones of the first.
+void ReplicatedModule::add_replicas(std::shared_ptr<torch::nn::Module> first, const Factory& make) {
+  if (!first) throw ValueError("Model", "the module is empty: give one that was constructed");
   replicas_.push_back(std::move(first));
+  if (options_.make_in_parts) lay_out_first();
+  apply_memory_format(*replicas_[0]);
+  replicas_[0]->to(strategy_->layout().device(0).torch_device());
   const UnusedRandomNumbers unused;
-  for (int r = 1; r < layout.local(); ++r) {
-    replicas_.push_back(make());
+  for (int r = 1; r < strategy_->layout().local(); ++r) {
+    replicas_.push_back(make_module(make, r));
     check_fits(replicas_[0]->named_parameters(), replicas_[r]->named_parameters());
     check_fits(replicas_[0]->named_buffers(), replicas_[r]->named_buffers());
     replicas_[r]->train(replicas_[0]->is_training());
-    share_parameters(r);
+    share_parameters(r, Which::ALL);
     copy_buffers(r);
   }
-  split_parameters();
+  if (!options_.make_in_parts) {
+    lay_out_first();
+    for (int r = 1; r < replicas(); ++r) share_parameters(r, Which::SPLIT);
+  }
   if (strategy_->logical_devices_per_replica() > 1) place_gradients();
 }
 
-void ReplicatedModule::split_parameters() {
-  const auto names = replicas_[0]->named_parameters().keys();
-  for (const auto& [name, parts] : find_splits(options_.split_parameters, names)) {
-    split_parameter(name, parts);
+/// Splits what the table names. What was made in parts and is not in there becomes whole. One at a
+/// time, so that no more than one tensor is there twice.
+void ReplicatedModule::lay_out_first() {
+  torch::nn::Module& module = *replicas_[0];
+  check_buffers(module);
+  const auto names = module.named_parameters().keys();
+  const auto found = find_splits(options_.split_parameters, names);
+  const std::map<std::string, std::vector<std::int64_t>> splits(found.begin(), found.end());
+  std::vector<at::Tensor> parameters = module.parameters();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const at::Tensor own = std::move(parameters[i]);
+    const auto entry = splits.find(names[i]);
+    const at::Tensor placed = entry == splits.end() ? spmd::full(own.detach())
+                                                    : split_parameter(names[i], own, entry->second);
+    if (!spmd::is_sharded(own) && !spmd::is_sharded(placed)) continue;
+    replace_parameter(module, names[i], as_leaf(placed, own.requires_grad()));
   }
 }
 
-void ReplicatedModule::split_parameter(const std::string& name,
-                                       const std::vector<std::int64_t>& parts) {
-  const at::Tensor whole = *replicas_[0]->named_parameters().find(name);
+at::Tensor ReplicatedModule::split_parameter(const std::string& name, const at::Tensor& parameter,
+                                             const std::vector<std::int64_t>& parts) const {
   const int devices = strategy_->logical_devices_per_replica();
   std::int64_t product = 1;
   for (const std::int64_t each : parts) product *= std::max<std::int64_t>(each, 0);
-  if (static_cast<std::int64_t>(parts.size()) != whole.dim() || product != devices) {
-    throw ValueError("Model", cat("parameter ", name, " of sizes ", whole.sizes(),
+  if (static_cast<std::int64_t>(parts.size()) != parameter.dim() || product != devices) {
+    throw ValueError("Model", cat("parameter ", name, " of sizes ", parameter.sizes(),
                                   " can't be split ", at::IntArrayRef(parts),
                                   ": expected a number for each dimension, whose product is the ",
                                   devices, " logical devices of a replica"));
   }
-  if (devices == 1) return;
-  for (int r = 0; r < replicas(); ++r) {
-    const int copy = copy_of(r);
-    const int owner = owner_of(copy);
-    const at::Tensor own =
-        owner == r ? spmd::split(whole.detach(), spmd::mesh_of_copy(*strategy_, copy), parts)
-                   : replicas_[owner]->named_parameters().find(name)->detach();
-    replace_parameter(*replicas_[r], name, own.set_requires_grad(whole.requires_grad()));
-  }
+  if (devices == 1) return parameter.detach();
+  return spmd::split(parameter.detach(), spmd::mesh_of_copy(*strategy_, 0), parts);
 }
 
 /// An operation of a parameter with a tensor that is spread over logical devices gives a gradient
@@ -151,23 +210,45 @@ int ReplicatedModule::index_of_current() const {
 void ReplicatedModule::apply_memory_format(torch::nn::Module& module) const {
   if (!options_.channels_last) return;
   for (auto& parameter : module.parameters()) {
-    if (parameter.dim() != 4) continue;
+    if (parameter.dim() != 4 || spmd::is_sharded(parameter)) continue;
     parameter.set_data(parameter.data().contiguous(at::MemoryFormat::ChannelsLast));
   }
 }
 
-/// The first replica of a device has a copy, the others of the device the same storage.
-void ReplicatedModule::share_parameters(int replica) {
-  const int owner = owner_of(copy_of(replica));
-  const auto device = strategy_->layout().device(replica).torch_device();
-  const auto source = replicas_[owner == replica ? 0 : owner]->parameters();
-  const auto target = replicas_[replica]->parameters();
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    const at::Tensor data = source[i].data();
-    const bool own_copy = owner == replica;
-    target[i].set_data(own_copy ? data.to(device, false, /*copy=*/true) : data);
-    target[i].set_requires_grad(source[i].requires_grad());
+/// The first replica of a device has a copy, the others of the device the same storage. LibTorch
+/// can't make a sharded tensor of an ordinary one, or the other way round: these are replaced.
+void ReplicatedModule::share_parameters(int replica, Which which) {
+  const auto source = replicas_[source_of(replica)]->named_parameters();
+  std::vector<at::Tensor> parameters = replicas_[replica]->parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor own = std::move(parameters[i]);
+    const at::Tensor& from = source[i].value();
+    if (spmd::is_sharded(from) || spmd::is_sharded(own)) {
+      replace_parameter(*replicas_[replica], source[i].key(),
+                        as_leaf(shared_data(from, replica), from.requires_grad()));
+    } else if (which == Which::ALL) {
+      own.set_data(shared_data(from, replica));
+      own.set_requires_grad(from.requires_grad());
+    }
   }
+}
+
+/// Where a replica has its parameters from.
+int ReplicatedModule::source_of(int replica) const {
+  const int owner = owner_of(copy_of(replica));
+  return owner == replica ? 0 : owner;
+}
+
+/// A parameter's data for a replica: a copy if the replica is the first of its device. A sharded
+/// one is copied part by part, to the logical devices of the replica.
+at::Tensor ReplicatedModule::shared_data(const at::Tensor& parameter, int replica) const {
+  const at::Tensor data = parameter.data();
+  const int copy = copy_of(replica);
+  if (owner_of(copy) != replica) return data;
+  if (!spmd::is_sharded(data)) {
+    return data.to(strategy_->layout().device(replica).torch_device(), false, /*copy=*/true);
+  }
+  return spmd::redistribute(data, spmd::mesh_of_copy(*strategy_, copy), spmd::impl(data)->layout());
 }
 
 void ReplicatedModule::copy_buffers(int replica) {

@@ -21,6 +21,13 @@ struct ModelOptions {
   /// device holds its part. `tensor_parallel` makes tables for the usual layers.
   SplitTable split_parameters = {};
 
+  /// Large parameters are made in parts from the start, each on its device, with the same values as
+  /// otherwise. For a model that is larger than what one device can hold. The constructors may do
+  /// with parameters what LibTorch's operations do, such as initializing them, but not ask for
+  /// their memory: no `data_ptr`, no `accessor`. Needs `split_parameters` and a module that `Model`
+  /// makes.
+  bool make_in_parts = false;
+
   /// Keeps four-dimensional parameters (and gives the model's inputs) in channels-last memory,
   /// in which convolutions are often faster.
   bool channels_last = false;
@@ -38,8 +45,11 @@ class ReplicatedModule {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
 
-  /// `first` becomes replica 0's module; `make` makes those of the others, whose values are then
-  /// taken from it. Throws ValueError when `make` gives a module with other parameters.
+  /// `make` makes the module of each replica; the values of the others are then taken from replica
+  /// 0's. Throws ValueError when it gives a module with other parameters.
+  ReplicatedModule(const Factory& make, const ModelOptions& options);
+
+  /// The same with `first` as replica 0's module.
   ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
                    const ModelOptions& options);
 
@@ -98,11 +108,19 @@ class ReplicatedModule {
   };
 
  private:
+  ReplicatedModule(std::shared_ptr<StrategyExtended> strategy, const ModelOptions& options);
+
   int index_of_current() const;
-  void share_parameters(int replica);
+  std::shared_ptr<torch::nn::Module> make_module(const Factory& make, int replica) const;
+  void add_replicas(std::shared_ptr<torch::nn::Module> first, const Factory& make);
+  void lay_out_first();
+  at::Tensor split_parameter(const std::string& name, const at::Tensor& parameter,
+                             const std::vector<std::int64_t>& parts) const;
+  enum class Which { ALL, SPLIT };
+  void share_parameters(int replica, Which which);
+  int source_of(int replica) const;
+  at::Tensor shared_data(const at::Tensor& parameter, int replica) const;
   void copy_buffers(int replica);
-  void split_parameters();
-  void split_parameter(const std::string& name, const std::vector<std::int64_t>& parts);
   void place_gradients();
   void apply_memory_format(torch::nn::Module& module) const;
   at::Tensor aggregated_buffer(const std::string& name) const;

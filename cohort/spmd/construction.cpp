@@ -14,8 +14,8 @@
 namespace cohort::spmd {
 namespace {
 
-/// Above all keys that LibTorch uses, and used by none of its own code.
-constexpr auto kConstructionKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+/// Above autograd. LibTorch keeps it for libraries that look after the construction of modules.
+constexpr auto kConstructionKey = c10::DispatchKey::DeferredInit;
 
 thread_local const MakeInParts* construction = nullptr;
 
@@ -70,7 +70,7 @@ void register_construction() {
   if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kConstructionKey)) {
     throw RuntimeError("spmd::MakeInParts",
                        "this LibTorch, or a library in this process, uses the dispatch key "
-                       "TESTING_ONLY_GenericMode itself: tensors can't be made in parts beside it; "
+                       "DeferredInit itself: tensors can't be made in parts beside it; "
                        "unload that library, or use another version of LibTorch");
   }
   static torch::Library any(torch::Library::IMPL, "_", kConstructionKey, __FILE__, __LINE__);

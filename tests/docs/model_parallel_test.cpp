@@ -74,6 +74,10 @@ TEST_F(Guide, TensorParallelism) {
     y.square().mean().backward();
     optimizer.step();                               // each device its own part
   });
+
+  cohort::Model<Mlp> large(cohort::ModelOptions{
+      .split_parameters = cohort::tensor_parallel({.columns = {"up"}, .rows = {"down"}}),
+      .make_in_parts = true});
 }
 
 TEST_F(Guide, Pipelines) {

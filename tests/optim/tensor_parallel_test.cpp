@@ -84,6 +84,19 @@ TEST(TensorParallel, OverOneDeviceLeavesTheModelAsItIs) {
   EXPECT_FALSE(spmd::is_sharded(model->first->weight));
 }
 
+TEST(TensorParallel, SplitsAModuleThatExistsAndItsClones) {
+  const Strategy strategy = two_replicas_of(2);
+  const auto scope = strategy.scope();
+  const nn::Linear existing(4, 6);
+  const Tensor weight = existing->weight.detach().clone();
+  const Model<nn::Linear> model(existing, ModelOptions{.split_parameters = {{"weight", {2, 1}}}});
+  for (int r = 0; r < 2; ++r) {
+    const Tensor own = model.shared()->replica(r)->named_parameters()["weight"].detach();
+    EXPECT_TRUE(spmd::is_sharded(own)) << r;
+    EXPECT_TRUE(torch::equal(spmd::full(own), weight)) << r;
+  }
+}
+
 // Training.
 
 /// Embeddings, a layer with four heads, and scores of the symbols. Heads are the first dimension:

@@ -10,6 +10,8 @@
 #include <mutex>
 
 #include "cohort/base/torch_compat.h"
+#include "cohort/optim/model.h"
+#include "cohort/strategies/one_device_strategy.h"
 #include "tests/spmd/agreement.h"
 
 namespace cohort::spmd {
@@ -24,10 +26,8 @@ class DeviceBytes : public torch_compat::Allocator<> {
 
   c10::DataPtr take(std::size_t bytes) const override {
     Count& count = counts_[current_logical_device() % counts_.size()];
-    const std::int64_t now = count.now += static_cast<std::int64_t>(bytes);
-    for (std::int64_t peak = count.peak;
-         now > peak && !count.peak.compare_exchange_weak(peak, now);) {
-    }
+    raise(count.peak, count.now += static_cast<std::int64_t>(bytes));
+    raise(largest_, static_cast<std::int64_t>(bytes));
     c10::DataPtr data = next_.allocate(bytes);
     void* const memory = data.get();
     if (memory) {
@@ -46,11 +46,15 @@ class DeviceBytes : public torch_compat::Allocator<> {
       before.push_back(count.now);
       count.peak = count.now.load();
     }
+    largest_ = 0;
     step();
     std::vector<std::int64_t> peaks;
     for (int d = 0; d < devices; ++d) peaks.push_back(counts_[d].peak - before[d]);
     return peaks;
   }
+
+  /// The most bytes at once that `step` asked for.
+  std::int64_t largest() const { return largest_; }
 
  private:
   struct Count {
@@ -61,6 +65,11 @@ class DeviceBytes : public torch_compat::Allocator<> {
     Count* count = nullptr;
     std::int64_t bytes = 0;
   };
+  static void raise(std::atomic<std::int64_t>& most, std::int64_t value) {
+    for (std::int64_t before = most;
+         value > before && !most.compare_exchange_weak(before, value);) {
+    }
+  }
   static std::mutex& mutex() {
     static auto* const mutex = new std::mutex();
     return *mutex;
@@ -79,6 +88,7 @@ class DeviceBytes : public torch_compat::Allocator<> {
 
   c10::Allocator& next_;
   mutable std::array<Count, 8> counts_;
+  mutable std::atomic<std::int64_t> largest_{0};
 };
 
 class Memory : public testing::Test {
@@ -129,6 +139,29 @@ TEST_F(Memory, OfSplitWeightsIsShared) {
   const Tensor split_down = leaf(spmd::split(down, mesh, {1, kDevices}));
   const auto parts = bytes_.peaks(kDevices, [&] { step(x, split_up, split_down); });
   expect_shares(whole, parts, 1.5);  // every device has a partial sum of the result
+}
+
+/// Weights of 8 MB each, of which two are made in the layout that they get.
+struct LargeLayersImpl : torch::nn::Module {
+  torch::nn::Embedding token = register_module("token", torch::nn::Embedding(1024, 2048));
+  torch::nn::Linear up = register_module("up", torch::nn::Linear(1024, 2048));
+  torch::nn::Linear down = register_module("down", torch::nn::Linear(2048, 1024));
+};
+
+TEST_F(Memory, OfAModelThatIsMadeInPartsIsSharedFromTheStart) {
+  constexpr int kDevices = 4;
+  const OneDeviceStrategy strategy("cpu:0", {.logical_devices_per_replica = kDevices});
+  const auto scope = strategy.scope();
+  const ModelOptions options{.split_parameters = {{"token.weight", {kDevices, 1}},
+                                                  {"up.weight", {kDevices, 1}},
+                                                  {"down.weight", {1, kDevices}}},
+                             .make_in_parts = true};
+  constexpr std::int64_t kWeight = std::int64_t{4} * 1024 * 2048, kChunk = std::int64_t{1} << 20;
+  const auto peaks = bytes_.peaks(kDevices, [&] { Model<LargeLayersImpl> model(options); });
+  EXPECT_EQ(bytes_.largest(), kWeight / kDevices);
+  for (const std::int64_t peak : peaks) {  // three weights, and one of them moves
+    EXPECT_LE(peak, 4 * kWeight / kDevices + 2 * kChunk);
+  }
 }
 
 }  // namespace
