@@ -10,8 +10,9 @@
 #include <mutex>
 
 #include "cohort/base/torch_compat.h"
+#include "cohort/device/configuration.h"
 #include "cohort/optim/model.h"
-#include "cohort/strategies/one_device_strategy.h"
+#include "cohort/strategies/mirrored_strategy.h"
 #include "tests/spmd/agreement.h"
 
 namespace cohort::spmd {
@@ -150,18 +151,30 @@ struct LargeLayersImpl : torch::nn::Module {
 
 TEST_F(Memory, OfAModelThatIsMadeInPartsIsSharedFromTheStart) {
   constexpr int kDevices = 4;
-  const OneDeviceStrategy strategy("cpu:0", {.logical_devices_per_replica = kDevices});
-  const auto scope = strategy.scope();
+  constexpr std::int64_t kPart = std::int64_t{4} * 1024 * 2048 / kDevices;
+  constexpr std::int64_t kSmall = std::int64_t{2} << 20;  // biases, and numbers that are drawn
   const ModelOptions options{.split_parameters = {{"token.weight", {kDevices, 1}},
                                                   {"up.weight", {kDevices, 1}},
                                                   {"down.weight", {1, kDevices}}},
                              .make_in_parts = true};
-  constexpr std::int64_t kWeight = std::int64_t{4} * 1024 * 2048, kChunk = std::int64_t{1} << 20;
-  const auto peaks = bytes_.peaks(kDevices, [&] { Model<LargeLayersImpl> model(options); });
-  EXPECT_EQ(bytes_.largest(), kWeight / kDevices);
-  for (const std::int64_t peak : peaks) {  // three weights, and one of them moves
-    EXPECT_LE(peak, 4 * kWeight / kDevices + 2 * kChunk);
+  configure({.cpu_devices = 2});
+  for (const int replicas : {1, 2}) {
+    const MirroredStrategy strategy({.devices = replicas == 1
+                                                    ? std::vector<Device>{"cpu:0"}
+                                                    : std::vector<Device>{"cpu:0", "cpu:1"},
+                                     .replicas = replicas,
+                                     .logical_devices_per_replica = kDevices});
+    const auto scope = strategy.scope();
+    int copies = 0;
+    const auto peaks = bytes_.peaks(
+        kDevices, [&] { copies = Model<LargeLayersImpl>(options).shared()->copies(); });
+    EXPECT_EQ(copies, replicas);
+    EXPECT_EQ(bytes_.largest(), kPart);
+    for (const std::int64_t peak : peaks) {  // three weights of each, and one that moves
+      EXPECT_LE(peak, (3 * replicas + 1) * kPart + kSmall) << replicas;
+    }
   }
+  configure({});
 }
 
 }  // namespace
