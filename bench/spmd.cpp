@@ -142,10 +142,11 @@ void transformer(bench::Report& report) {
 
 void pipeline(bench::Report& report) {
   const cohort::Strategy strategy = two_devices();
-  const auto block = [] {
-    return nn::Sequential(nn::Linear(512, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU());
+  const auto stage = [] {
+    return nn::Sequential(nn::Linear(512, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU(),
+                          nn::Linear(512, 1024), nn::ReLU(), nn::Linear(1024, 512), nn::ReLU());
   };
-  nn::Sequential front = block(), back = block();
+  nn::Sequential front = stage(), back = stage();
   auto pipe = spmd::pipeline({front, back}, 8);
   const Tensor x = torch::rand({4096, 512});
   const auto clear = [&] {
@@ -163,8 +164,8 @@ void pipeline(bench::Report& report) {
                    clear();
                    pipe(x).mean().backward();
                  },
-                 10),
-             "ratio", "one thread; 2 stages of 512-1024-512, 4096 rows, 8 micro-batches",
+                 20),
+             "ratio", "one thread; 2 stages of 512-1024-512-1024-512, 4096 rows, 8 micro-batches",
              at_least(1.5));
 }
 
