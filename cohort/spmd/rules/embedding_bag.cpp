@@ -116,6 +116,18 @@ Tensor embedding_bag_backward_tiles(const Tensor& gradient, const Tensor& indice
   return at::embedding_dense_backward(own, indices, rows, padding, scale_by_frequency);
 }
 
+/// (gradient, indices, offsets, bag_of, sizes, places, rows, scale_grad_by_freq, mode, sparse,
+/// weights, padding): LibTorch 2 has it as one operation, 1.13 takes it apart.
+void whole_backward_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  BoxedCall call(op, stack);
+  if (call[9].toBool()) return gather_and_run(op, stack, "its result is sparse");
+  const auto arguments = call.take();
+  stack->emplace_back(embedding_bag_backward_tiles(
+      arguments[0].toTensor(), arguments[1].toTensor(), arguments[3].toTensor(),
+      arguments[4].toTensor(), arguments[5].toTensor(), arguments[6].toInt(), arguments[7].toBool(),
+      arguments[8].toInt(), arguments[10].toOptional<Tensor>(), arguments[11].toInt()));
+}
+
 Tensor weights_of_bag_backward_tiles(const Tensor& gradient, const Tensor& table,
                                      const Tensor& indices, const Tensor& offsets,
                                      const Tensor& bag_of, std::int64_t, std::int64_t padding) {
@@ -134,6 +146,7 @@ Tensor weights_of_bag_backward_tiles(const Tensor& gradient, const Tensor& table
 void register_embedding_bag(torch::Library& library) {
   library.impl("_embedding_bag", boxed<&embedding_bag_boxed>());
   library.impl("_embedding_bag_forward_only", boxed<&embedding_bag_boxed>());
+  library.impl("_embedding_bag_backward", boxed<&whole_backward_boxed>());
   library.impl("_embedding_bag_dense_backward", embedding_bag_backward_tiles);
   library.impl("_embedding_bag_per_sample_weights_backward", weights_of_bag_backward_tiles);
 }
