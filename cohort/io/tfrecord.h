@@ -57,7 +57,6 @@ class TFRecordReader {
  private:
   bool find_record(Span& data);
   std::uint64_t checked_length(const char* header);
-  void expect(std::int64_t records);
   std::size_t fill_to() const;
   bool read_more();
   void make_room();
@@ -70,9 +69,8 @@ class TFRecordReader {
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
   std::size_t needed_;           // from begin_, for the next record, as far as known
-  std::int64_t most_asked_ = 0;  // records, by next_block
-  std::size_t asked_bytes_ = 0;  // of the records that are asked for now, as far as known
-  std::size_t lot_bytes_ = 0;    // the same for most_asked_
+  std::int64_t asked_ = 0;       // records, by next_block
+  std::int64_t most_asked_ = 0;  // the most of these
   bool is_shared_ = false;       // whether block_ was given away
   char known_header_[12] = {};   // length and checksum that were right the last time
   std::int64_t offset_ = 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -64,7 +65,8 @@ bool TFRecordReader::next(std::string_view& record) {
 std::int64_t TFRecordReader::next_block(std::int64_t max_records,
                                         std::shared_ptr<const char[]>& block,
                                         std::vector<Span>& spans) {
-  expect(max_records);
+  asked_ = max_records;
+  most_asked_ = std::max(most_asked_, asked_);
   std::int64_t found = 0;
   try {
     for (Span data; found < max_records;) {
@@ -122,21 +124,18 @@ std::uint64_t TFRecordReader::checked_length(const char* header) {
   return load<std::uint64_t>(header);
 }
 
-/// Whoever joins records of two blocks has to copy all of them: a block shall end with what is
-/// asked for, if records are as long as those before, and with more lots of the usual size.
-void TFRecordReader::expect(std::int64_t records) {
-  const double length = record_ == 0 ? 0 : static_cast<double>(offset_) / record_;
-  most_asked_ = std::max(most_asked_, records);
-  asked_bytes_ = static_cast<std::size_t>(length * static_cast<double>(records));
-  lot_bytes_ = static_cast<std::size_t>(length * static_cast<double>(most_asked_));
-}
-
-/// How far to fill the block.
+/// How far to fill the block. Whoever joins records of two blocks has to copy all of them: a block
+/// shall end with those that are asked for, if they are as long as those before, and with more lots
+/// of the usual size.
 std::size_t TFRecordReader::fill_to() const {
-  const std::size_t room = capacity_ - begin_;
-  if (asked_bytes_ == 0 || asked_bytes_ > room) return capacity_;
-  const std::size_t more = (room - asked_bytes_) / lot_bytes_ * lot_bytes_;
-  return std::min(capacity_, page_after(begin_ + std::max(needed_, asked_bytes_ + more)));
+  if (record_ == 0 || offset_ == 0 || asked_ == 0) return capacity_;
+  const double length = static_cast<double>(offset_) / static_cast<double>(record_);
+  const double lot = length * static_cast<double>(most_asked_);
+  const double asked = length * static_cast<double>(asked_);
+  const auto room = static_cast<double>(capacity_ - begin_);
+  if (asked > room) return capacity_;
+  const auto bytes = static_cast<std::size_t>(asked + std::floor((room - asked) / lot) * lot);
+  return std::min(capacity_, page_after(begin_ + std::max(needed_, bytes)));
 }
 
 /// Reads on; false at the end of the file.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <random>
 #include <set>
 #include <thread>
@@ -138,6 +139,26 @@ TEST_F(TFRecord, GivesTheRecordsOfABlockAtOnce) {
   EXPECT_EQ(reader.next_block(5, block, spans), 5);
   EXPECT_EQ(spans.size(), kBlock / 1016 + 5);
   EXPECT_EQ(reader.record(), static_cast<std::int64_t>(spans.size()));
+}
+
+TEST_F(TFRecord, EndsBlocksWithWhatIsAskedForOnceItKnowsTheLength) {
+  const Records records(4096, std::string(1000, 'r'));
+  TFRecordReader reader(write(records));
+  std::shared_ptr<const char[]> block;
+  std::vector<Span> spans;
+  int short_ones = 0;
+  for (std::int64_t asked = 256; reader.record() < 4096;) {
+    const std::int64_t got = reader.next_block(asked, block, spans);
+    short_ones += got < asked ? 1 : 0;
+    asked = got < asked ? asked - got : 256;
+  }
+  EXPECT_EQ(short_ones, 1);  // at the end of the first block
+}
+
+TEST_F(TFRecord, MayBeAskedForAnyNumberOfRecords) {
+  const Records records = of_sizes(std::vector<std::size_t>(100, 50'000));
+  TFRecordReader reader(write(records));
+  EXPECT_TRUE(with_blocks(reader, std::numeric_limits<std::int64_t>::max()) == records);
 }
 
 TEST_F(TFRecord, LeavesABlockAloneAsLongAsSomebodyHoldsIt) {
