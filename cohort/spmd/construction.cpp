@@ -67,12 +67,7 @@ Tensor make_empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> type,
 }
 
 void register_construction() {
-  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kConstructionKey)) {
-    throw RuntimeError("spmd::MakeInParts",
-                       "this LibTorch, or a library in this process, uses the dispatch key "
-                       "DeferredInit itself: tensors can't be made in parts beside it; "
-                       "unload that library, or use another version of LibTorch");
-  }
+  require_free(kConstructionKey, "spmd::MakeInParts", "tensors can't be made in parts");
   static torch::Library any(torch::Library::IMPL, "_", kConstructionKey, __FILE__, __LINE__);
   any.fallback(boxed<&pass_on>());
   static torch::Library aten(torch::Library::IMPL, "aten", kConstructionKey, __FILE__, __LINE__);

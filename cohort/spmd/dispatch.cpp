@@ -17,13 +17,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
 }
 
 void register_all() {
-  auto& dispatcher = c10::Dispatcher::singleton();
-  if (dispatcher.hasBackendFallbackForDispatchKey(kShardKey)) {
-    throw RuntimeError("spmd",
-                       "this LibTorch, or a library in this process, uses the dispatch key Fake "
-                       "itself: logical devices don't work beside it; unload that library, or use "
-                       "another version of LibTorch");
-  }
+  require_free(kShardKey, "spmd", "logical devices don't work");
   static torch::Library any(torch::Library::IMPL, "_", kShardKey, __FILE__, __LINE__);
   any.fallback(boxed<&fallback>());
   static torch::Library aten(torch::Library::IMPL, "aten", kShardKey, __FILE__, __LINE__);
@@ -81,6 +75,15 @@ void collect_tensors(const c10::IValue& value, std::vector<Tensor>& tensors) {
 void require_rules() {
   static std::once_flag once;
   std::call_once(once, register_all);
+}
+
+void require_free(c10::DispatchKey key, const char* where, const char* what) {
+  if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(key)) return;
+  throw RuntimeError(where,
+                     cat("this LibTorch, or a library in this process, uses the dispatch key ",
+                         c10::toString(key), " itself: ", what,
+                         " beside it; unload that library, or use another version of "
+                         "LibTorch"));
 }
 
 BoxedCall::BoxedCall(const c10::OperatorHandle& op, Stack* stack)

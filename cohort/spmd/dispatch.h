@@ -18,6 +18,10 @@ using Stack = torch::jit::Stack;
 /// RuntimeError if LibTorch itself, or another library, has taken the dispatch key.
 void require_rules();
 
+/// Throws RuntimeError if LibTorch itself, or another library, uses a dispatch key. `what` says
+/// what does not work then: "logical devices don't work".
+void require_free(c10::DispatchKey key, const char* where, const char* what);
+
 /// Runs an operation without a rule, or in a case that its rule does not cover: on whole tensors,
 /// in this thread. Arguments that it changes are changed tile by tile. A result that stands for a
 /// view can't be changed.

@@ -137,7 +137,7 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
 }
 
 struct Gradients {
-  Tensor of_input;              // undefined where nobody needs it
+  Tensor of_input;              // undefined where the input has none
   variable_list of_parameters;  // undefined for those that are not trained
 };
 
@@ -152,10 +152,11 @@ Gradients differentiate(Pass::Step& step, const variable_list& parameters, const
   }
   variable_list found =
       torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
-  step = {};
   std::size_t next = 0;
   Gradients result;
   if (passes_on) result.of_input = std::move(found[next++]);
+  if (passes_on && !result.of_input.defined()) result.of_input = at::zeros_like(step.input);
+  step = {};
   for (const Tensor& each : parameters) {
     result.of_parameters.push_back(each.requires_grad() ? std::move(found[next++]) : Tensor());
   }
