@@ -94,13 +94,17 @@ class DeviceBytes : public torch_compat::Allocator<> {
 
 class Memory : public testing::Test {
  protected:
-  Memory() : before_(c10::GetCPUAllocator()), bytes_(*new DeviceBytes(*before_)) {
-    c10::SetCPUAllocator(&bytes_, /*priority=*/1);
-  }
-  ~Memory() override { c10::SetCPUAllocator(before_, 1); }  // blocks may outlive the test
+  Memory() { c10::SetCPUAllocator(&bytes_, /*priority=*/1); }
+  ~Memory() override { c10::SetCPUAllocator(&plain_, 1); }
 
-  c10::Allocator* const before_;
-  DeviceBytes& bytes_;
+  c10::Allocator& plain_ = *c10::GetCPUAllocator();
+  DeviceBytes& bytes_ = counted(plain_);
+
+ private:
+  static DeviceBytes& counted(c10::Allocator& plain) {
+    static auto* const bytes = new DeviceBytes(plain);  // blocks outlive the tests
+    return *bytes;
+  }
 };
 
 /// Peaks are even, and a part of what one device would hold.
