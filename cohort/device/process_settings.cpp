@@ -16,6 +16,7 @@ namespace {
 constexpr int kMiB = 1 << 20;
 constexpr int kMmapThreshold = 32 * kMiB;  // the largest that glibc takes
 constexpr int kTrimThreshold = 2000 * kMiB;
+constexpr int kTopPad = 64 * kMiB;  // as large as the heaps that threads' blocks come from
 
 bool is_refused() {
   const auto word = environment::choice("COHORT_PROCESS_SETTINGS", {"apply", "leave"});
@@ -32,10 +33,13 @@ std::string set_blas_threads() {
   return cat("OpenBLAS threads ", before, " -> ", get());
 }
 
-/// Setting one threshold alone makes things worse: it ends glibc's own adjustment of both.
+/// Setting one threshold alone makes things worse: it ends glibc's own adjustment of both. They
+/// don't hold for the further heaps of a thread, which glibc gives back as soon as they are empty,
+/// unless what is left would be less than the padding.
 std::string set_malloc_thresholds() {
   const bool taken = mallopt(M_MMAP_THRESHOLD, kMmapThreshold) == 1 &&
-                     mallopt(M_TRIM_THRESHOLD, kTrimThreshold) == 1;
+                     mallopt(M_TRIM_THRESHOLD, kTrimThreshold) == 1 &&
+                     mallopt(M_TOP_PAD, kTopPad) == 1;
   return taken ? "malloc keeps blocks up to 32 MiB" : "this malloc takes no thresholds";
 }
 

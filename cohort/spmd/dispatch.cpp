@@ -41,6 +41,12 @@ void register_all() {
   register_scattering(aten);
   register_random(aten);
   register_attention(aten);
+
+  require_free(kCompositeKey, "spmd", "logical devices don't work");
+  static torch::Library others(torch::Library::IMPL, "_", kCompositeKey, __FILE__, __LINE__);
+  others.fallback(torch::CppFunction::makeFallthrough());
+  static torch::Library composites(torch::Library::IMPL, "aten", kCompositeKey, __FILE__, __LINE__);
+  register_composites(composites);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.

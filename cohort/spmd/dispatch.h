@@ -82,5 +82,6 @@ void register_embedding_bag(torch::Library& library);
 void register_scattering(torch::Library& library);
 void register_random(torch::Library& library);
 void register_attention(torch::Library& library);
+void register_composites(torch::Library& library);  // above autograd
 
 }  // namespace cohort::spmd

@@ -18,8 +18,8 @@ constexpr const char* kUseFull =
 }  // namespace
 
 ShardedTensorImpl::ShardedTensorImpl(MeshPtr mesh, LayoutPtr layout, std::vector<Tensor> tiles)
-    : TensorImpl(c10::DispatchKeySet({c10::DispatchKey::CPU, kShardKey}), tiles[0].dtype(),
-                 c10::Device(c10::kCPU)),
+    : TensorImpl(c10::DispatchKeySet({c10::DispatchKey::CPU, kShardKey, kCompositeKey}),
+                 tiles[0].dtype(), c10::Device(c10::kCPU)),
       mesh_(std::move(mesh)),
       layout_(std::move(layout)),
       tiles_(std::move(tiles)) {

@@ -18,6 +18,10 @@ using MeshPtr = std::shared_ptr<Mesh>;
 /// not use it; 2.15 has begun to, for tensors without data. Nothing else names it.
 constexpr auto kShardKey = c10::DispatchKey::Fake;
 
+/// A second one, above autograd, where some operations are taken apart. LibTorch keeps it for
+/// wrappers of tensors.
+constexpr auto kCompositeKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
 /// What a sharded tensor is: its tiles, and where they lie. It has no memory of its own.
 ///
 /// Autograd above sees an ordinary tensor of the full sizes on the CPU; every operation arrives at

@@ -116,6 +116,10 @@ TEST(Reductions, OverAnyDimensions) {
          return x[0].sum(at::IntArrayRef({0, 2}), true).square();
        }},
       {"mean", [](const Tensors& x) { return x[0].mean(-1).square(); }},
+      {"means over two",
+       [](const Tensors& x) {
+         return x[0].mean(at::IntArrayRef({0, -1}), true).square();
+       }},
       {"mean all", [](const Tensors& x) { return x[0].mean().square(); }},
       {"amax", [](const Tensors& x) { return x[0].amax({1}); }},
       {"max", [](const Tensors& x) { return std::get<0>(x[0].max(1)) * 2; }},
@@ -140,6 +144,15 @@ TEST(Reductions, OverAnyDimensions) {
         },
         fn);
   }
+}
+
+TEST(Reductions, MeansOfWholeNumbersNameAType) {
+  const Tensor x = split(torch::arange(6), test_mesh(2), {2});
+  EXPECT_THAT([&] { x.mean(); }, Throws<c10::Error>(Property(
+                                     &c10::Error::what_without_backtrace,
+                                     AllOf(HasSubstr("got Long"), HasSubstr("torch::kFloat")))));
+  EXPECT_EQ(x.mean(torch::kFloat).item<float>(), 2.5F);
+  EXPECT_EQ(x.mean(0, false, torch::kDouble).item<double>(), 2.5);
 }
 
 TEST(Matmul, AllKinds) {

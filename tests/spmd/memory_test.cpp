@@ -130,6 +130,24 @@ TEST_F(Memory, OfAnActivationIsShared) {
   expect_shares(whole, parts, 1.1);
 }
 
+TEST_F(Memory, OfAMeansGradientIsShared) {
+  constexpr int kDevices = 4;
+  const Tensor split = spmd::split(torch::rand({64, 16, 64}), test_mesh(kDevices), {1, 1, 4})
+                           .detach()
+                           .set_requires_grad(true);
+  const auto step = [&](auto&& reduce) {
+    return bytes_.peaks(kDevices, [&] { reduce(split.tanh()).sum().backward(); });
+  };
+  const auto whole = step([](const Tensor& y) { return y.sum(); });
+  for (const auto& parts :
+       {step([](const Tensor& y) { return y.mean(); }), step([](const Tensor& y) {
+          return y.mean(at::IntArrayRef({1, 2}));
+        }),
+        step([](const Tensor& y) { return y.mean(-1, true); })}) {
+    for (int d = 0; d < kDevices; ++d) EXPECT_LT(parts[d], whole[d] + 16'384);
+  }
+}
+
 TEST_F(Memory, OfSplitWeightsIsShared) {
   constexpr int kDevices = 4;
   const auto step = [](const Tensor& x, const Tensor& up, const Tensor& down) {

@@ -1,4 +1,4 @@
-// Sums, means, extremes and norms: each device reduces its tiles, then the results are combined in
+// Sums, extremes and norms: each device reduces its tiles, then the results are combined in
 // the order of the tiles.
 
 #include <ATen/ATen.h>
@@ -66,15 +66,6 @@ Tensor sum_tiles(const Tensor& x, OptionalType dtype) {
 }
 Tensor sum_dim_tiles(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, OptionalType dtype) {
   return sum_over("aten::sum", x, dims, keep, dtype);
-}
-Tensor mean_dim_tiles(const Tensor& x, at::OptionalIntArrayRef dims, bool keep,
-                      OptionalType dtype) {
-  const Operation operation("aten::mean");
-  const BelowAutograd below;
-  return at::div(sum_over("aten::mean", x, dims, keep, dtype), Reduced(x, dims).count);
-}
-Tensor mean_tiles(const Tensor& x, OptionalType dtype) {
-  return mean_dim_tiles(x, c10::nullopt, false, dtype);
 }
 
 // Extremes and logic.
@@ -307,8 +298,6 @@ Tensor argmin_tiles(const Tensor& x, c10::optional<std::int64_t> dim, bool keep)
 void register_reductions(torch::Library& library) {
   library.impl("sum", sum_tiles);
   library.impl("sum.dim_IntList", sum_dim_tiles);
-  library.impl("mean", mean_tiles);
-  library.impl("mean.dim", mean_dim_tiles);
   library.impl("amax", amax_tiles);
   library.impl("amin", amin_tiles);
   library.impl("max", max_tiles);
