@@ -15,10 +15,12 @@ function(cohort_warnings target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Wsuggest-override
     -Wno-missing-field-initializers  # options are structs with defaults: {.replicas = 8}
-    $<$<BOOL:${COHORT_SANITIZE}>:-Wno-maybe-uninitialized>  # false alarms in instrumented code
     -Werror=return-type
     $<$<BOOL:${COHORT_WERROR}>:-Werror>
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  if(COHORT_SANITIZE)  # false alarms in instrumented code
+    target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+  endif()
 endfunction()
 
 function(cohort_program name)
