@@ -106,8 +106,11 @@ void AllReduce::work(std::int64_t piece) {
               range, divisor);
 }
 
-AllGather::AllGather(std::vector<at::Tensor> values, std::int64_t axis)
-    : axis_(axis), values_(std::move(values)), results_(values_.size()) {}
+AllGather::AllGather(std::vector<at::Tensor> values, std::int64_t axis, bool equal_sizes)
+    : axis_(axis),
+      equal_sizes_(equal_sizes),
+      values_(std::move(values)),
+      results_(values_.size()) {}
 
 std::string AllGather::describe() const {
   return cat("all_gather(axis ", axis_, ") of ", describe_all(values_));
@@ -117,6 +120,10 @@ std::optional<std::string> AllGather::mismatch(const Contribution& contribution)
   const auto& other = static_cast<const AllGather&>(contribution);
   if (axis_ != other.axis_) return "the axis must be the same on all replicas";
   if (values_.size() != other.values_.size()) return "the nests must have as many leaves";
+  for (std::size_t i = 0; equal_sizes_ && i < values_.size(); ++i) {
+    if (values_[i].sizes() == other.values_[i].sizes()) continue;
+    return cat("leaf ", i, " must have the same shape on all replicas of this strategy");
+  }
   return std::nullopt;
 }
 

@@ -64,7 +64,8 @@ class AllReduce : public Contribution {
 /// What a replica brings to an all_gather; every replica gets the concatenation along the axis.
 class AllGather : public Contribution {
  public:
-  AllGather(std::vector<at::Tensor> values, std::int64_t axis);
+  /// Tensors may differ in size along the axis, unless `equal_sizes` says otherwise.
+  AllGather(std::vector<at::Tensor> values, std::int64_t axis, bool equal_sizes = false);
 
   std::vector<at::Tensor> take() { return std::move(results_); }
 
@@ -75,6 +76,7 @@ class AllGather : public Contribution {
 
  private:
   const std::int64_t axis_;
+  const bool equal_sizes_;
   std::vector<at::Tensor> values_;
   std::vector<at::Tensor> results_;
   std::vector<AllGather*> all_;

@@ -107,12 +107,17 @@ std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_lis
   return offsets;
 }
 
+collectives::AllGather gathering(ReplicaContext& replica, std::vector<at::Tensor> values,
+                                 std::int64_t axis) {
+  return {detached(std::move(values)), axis, replica.extended().require_static_shapes()};
+}
+
 struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
   static variable_list forward(AutogradContext* context, ReplicaContext* replica, std::int64_t axis,
                                const Timeout& timeout, at::TensorList values) {
     context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["axis"] = axis;
-    auto results = meet(*replica, collectives::AllGather(detached(values.vec()), axis), timeout);
+    auto results = meet(*replica, gathering(*replica, values.vec(), axis), timeout);
     context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis);
     context->save_for_backward(values.vec());
     // The results themselves will hold this node, and so would never be freed.
@@ -180,7 +185,7 @@ std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tens
                                    std::int64_t axis, const Timeout& timeout) {
   if (replica.num_replicas_in_sync() == 1) return values;
   if (!needs_graph(values)) {
-    return meet(replica, collectives::AllGather(detached(std::move(values)), axis), timeout);
+    return meet(replica, gathering(replica, std::move(values), axis), timeout);
   }
   return DifferentiableAllGather::apply(&replica, axis, timeout, at::TensorList(values));
 }

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/distribute/strategy.h"
@@ -64,7 +65,7 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
   check_leaves("replica_context.all_reduce", values);
   strategy_.check_one_algorithm("replica_context.all_reduce", values);
   const auto timeout = strategy_.communication().merged_with(options).timeout;
-  return detail::all_reduce(*this, op, std::move(values), timeout);
+  return detail::all_reduce(*this, op, whole(std::move(values)), timeout);
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> values,
@@ -81,7 +82,7 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
     }
   }
   const auto timeout = strategy_.communication().merged_with(options).timeout;
-  return detail::all_gather(*this, std::move(values), axis, timeout);
+  return detail::all_gather(*this, whole(std::move(values)), axis, timeout);
 }
 
 }  // namespace cohort

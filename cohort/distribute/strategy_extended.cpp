@@ -7,6 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/device/intra_op_threads.h"
 #include "cohort/distribute/caller_state.h"
@@ -61,6 +62,16 @@ std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
   std::int64_t count = 1;
   for (const std::int64_t a : axis.axes()) count *= tensor.size(a);
   return count;
+}
+
+void check_same_shapes(const std::string& strategy, const std::vector<at::Tensor>& values) {
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    if (values[r].sizes() == values[0].sizes()) continue;
+    throw InvalidArgument(
+        "strategy.gather",
+        cat(strategy, " gathers tensors of one shape: expected ", values[0].sizes(),
+            " as on replica 0, got ", values[r].sizes(), " on replica ", r, "; pad them first"));
+  }
 }
 
 void warn_if_different(const std::vector<Destinations>& destinations) {
@@ -220,13 +231,14 @@ std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
                                                                    const char* where) const {
   const int n = num_replicas_in_sync();
   if (value.kind == Reducible::PER_REPLICA) {
-    if (static_cast<int>(value.values.size()) == layout().local()) return value.values;
+    if (static_cast<int>(value.values.size()) == layout().local()) return whole(value.values);
     throw ValueError(where,
                      cat("the PerReplica has ", value.values.size(),
                          " components: expected one for each of ", layout().local(), " replicas"));
   }
-  if (n == 1 || op == ReduceOp::MEAN) return {value.values[0]};
-  if (value.kind == Reducible::SINGLE && all_zero(value.values[0])) return {value.values[0]};
+  const at::Tensor first = whole(value.values[0]);
+  if (n == 1 || op == ReduceOp::MEAN) return {first};
+  if (value.kind == Reducible::SINGLE && all_zero(first)) return {first};
   throw ValueError(where, cat("a value that is ",
                               value.kind == Reducible::SINGLE ? "not distributed" : "mirrored",
                               " cannot be reduced with the given reduce op SUM over ", n,
@@ -248,7 +260,7 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
   }
   std::vector<at::Tensor> sums, counts;
   for (int i = 0; i < layout().local(); ++i) {
-    const at::Tensor& component = value.values[value.kind == Reducible::PER_REPLICA ? i : 0];
+    const at::Tensor component = whole(value.values[value.kind == Reducible::PER_REPLICA ? i : 0]);
     check_axes(component, axis);
     sums.push_back(sum_along(component.detach(), axis));
     counts.push_back(at::full({}, count_along(component, axis), at::kLong));
@@ -262,7 +274,9 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
 
 at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t axis) const {
   if (value.kind == Reducible::SINGLE) return value.values[0];
-  return collectives::gather_tensors(value.values, axis).to(default_destination().torch_device());
+  if (require_static_shapes()) check_same_shapes(name(), value.values);
+  return collectives::gather_tensors(whole(value.values), axis)
+      .to(default_destination().torch_device());
 }
 
 Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducible& value,
@@ -305,7 +319,7 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
 Mirrored<at::Tensor> StrategyExtended::broadcast_tensor(const at::Tensor& tensor,
                                                         const Destinations& destinations) const {
   detail::require_cross_replica(*this, "extended.broadcast_to");
-  return Mirrored<at::Tensor>(cross_device_ops().broadcast(tensor, *destinations.devices()),
+  return Mirrored<at::Tensor>(cross_device_ops().broadcast(whole(tensor), *destinations.devices()),
                               destinations.devices());
 }
 

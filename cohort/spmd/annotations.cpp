@@ -28,6 +28,43 @@ MeshPtr mesh_of_copy(StrategyExtended& strategy, int copy) {
   });
 }
 
+namespace {
+
+[[noreturn]] void refuse(const char* where, const std::string& what, const std::string& layout,
+                         const std::string& why, int devices) {
+  throw ValueError(where, cat(what, " can't be ", layout, ": ", why, "; a replica has ", devices,
+                              " logical device", devices == 1 ? "" : "s"));
+}
+
+std::string named(const at::Tensor& tensor) { return cat("a tensor of sizes ", tensor.sizes()); }
+
+}  // namespace
+
+void check_split(const char* where, const std::string& what, at::IntArrayRef sizes,
+                 at::IntArrayRef parts, int devices) {
+  const std::string layout = cat("split ", parts);
+  if (parts.size() != sizes.size()) {
+    refuse(where, what, layout,
+           cat("expected a number of parts for each of its ", sizes.size(), " dimensions"),
+           devices);
+  }
+  std::int64_t product = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    product *= parts[d];
+    if (parts[d] < 1) refuse(where, what, layout, "parts must be positive", devices);
+    if (d > 0 && sizes[d] % parts[d] != 0) {
+      refuse(where, what, layout,
+             cat("dimension ", d, " of size ", sizes[d], " does not divide into ", parts[d],
+                 " equal parts"),
+             devices);
+    }
+  }
+  if (product != devices) {
+    refuse(where, what, layout,
+           cat("that is ", product, " parts, expected one for each logical device"), devices);
+  }
+}
+
 }  // namespace spmd
 
 namespace {
@@ -52,25 +89,19 @@ spmd::MeshPtr own_mesh(const StrategyExtended& strategy, const at::Tensor& tenso
   return spmd::mesh_of_replica(where);
 }
 
-[[noreturn]] void refuse(const char* where, const at::Tensor& tensor, const std::string& layout,
-                         const std::string& what, int devices) {
-  throw ValueError(where,
-                   cat("a tensor of sizes ", tensor.sizes(), " can't be ", layout, ": ", what,
-                       "; a replica has ", devices, " logical device", devices == 1 ? "" : "s"));
-}
-
 }  // namespace
 
 at::Tensor Strategy::assign_to_logical_device(const at::Tensor& tensor, int logical_device) const {
   const char* where = "strategy.assign_to_logical_device";
   const int devices = extended_->logical_devices_per_replica();
   if (extended_->use_spmd_partitioning()) {
-    refuse(where, tensor, "assigned to one device",
-           "the strategy partitions all tensors itself, use split_to_logical_devices()", devices);
+    spmd::refuse(where, spmd::named(tensor), "assigned to one device",
+                 "the strategy partitions all tensors itself, use split_to_logical_devices()",
+                 devices);
   }
   if (logical_device < 0 || logical_device >= devices) {
-    refuse(where, tensor, cat("assigned to logical device ", logical_device),
-           cat("expected 0 to ", devices - 1), devices);
+    spmd::refuse(where, spmd::named(tensor), cat("assigned to logical device ", logical_device),
+                 cat("expected 0 to ", devices - 1), devices);
   }
   if (devices == 1) return tensor;
   return spmd::assign(tensor, own_mesh(*extended_, tensor, where), logical_device);
@@ -80,31 +111,9 @@ at::Tensor Strategy::split_to_logical_devices(
     const at::Tensor& tensor, const std::vector<std::int64_t>& partition_dimensions) const {
   const char* where = "strategy.split_to_logical_devices";
   const int devices = extended_->logical_devices_per_replica();
-  const at::IntArrayRef parts(partition_dimensions);
-  const std::string layout = cat("split ", parts);
-  if (static_cast<std::int64_t>(parts.size()) != tensor.dim()) {
-    refuse(where, tensor, layout,
-           cat("expected a number of parts for each of its ", tensor.dim(), " dimensions"),
-           devices);
-  }
-  std::int64_t product = 1;
-  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
-    product *= parts[d];
-    if (parts[d] < 1) refuse(where, tensor, layout, "parts must be positive", devices);
-    // The last batch of an epoch may be shorter.
-    if (d > 0 && tensor.size(d) % parts[d] != 0) {
-      refuse(where, tensor, layout,
-             cat("dimension ", d, " of size ", tensor.size(d), " does not divide into ", parts[d],
-                 " equal parts"),
-             devices);
-    }
-  }
-  if (product != devices) {
-    refuse(where, tensor, layout,
-           cat("that is ", product, " parts, expected one for each logical device"), devices);
-  }
+  spmd::check_split(where, spmd::named(tensor), tensor.sizes(), partition_dimensions, devices);
   if (devices == 1) return tensor;
-  return spmd::split(tensor, own_mesh(*extended_, tensor, where), parts);
+  return spmd::split(tensor, own_mesh(*extended_, tensor, where), partition_dimensions);
 }
 
 at::Tensor Strategy::replicate_to_logical_devices(const at::Tensor& tensor) const {

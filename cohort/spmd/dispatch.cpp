@@ -1,8 +1,11 @@
 #include "cohort/spmd/dispatch.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
+#include "cohort/spmd/placement.h"
 
 namespace cohort::spmd {
 namespace {
@@ -14,6 +17,16 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
     return;
   }
   gather_and_run(op, stack, "there is no rule for it");
+}
+
+/// Asked before a tensor gets another one's data, for which there is no other place to say no.
+bool have_the_same_kind(const Tensor& tensor, const Tensor& from) {
+  if (is_sharded(tensor) == is_sharded(from)) return true;
+  throw ValueError(
+      "set_data",
+      cat("a tensor of sizes ", tensor.sizes(), is_sharded(tensor) ? "" : " that is not",
+          " sharded over logical devices can't get the data of one that is",
+          is_sharded(tensor) ? " not: use copy_()" : ": use cohort::spmd::full(tensor) of that"));
 }
 
 void register_all() {
@@ -47,6 +60,8 @@ void register_all() {
   others.fallback(torch::CppFunction::makeFallthrough());
   static torch::Library composites(torch::Library::IMPL, "aten", kCompositeKey, __FILE__, __LINE__);
   register_composites(composites);
+  composites.impl("_has_compatible_shallow_copy_type", have_the_same_kind);
+  set_whole(&full);
 }
 
 /// Replaces sharded tensors, in lists too, by whole ones.
@@ -58,11 +73,12 @@ void gather_in(c10::IValue& value) {
     for (Tensor& tensor : tensors) tensor = gather(tensor);
     value = std::move(tensors);
   } else if (value.isList()) {
-    const auto list = value.toList();
+    const auto list = value.toList().copy();  // the caller's own stays
     for (std::size_t i = 0; i < list.size(); ++i) {
       const c10::IValue each = list.get(i);
       if (each.isTensor()) list.set(i, gather(each.toTensor()));
     }
+    value = list;
   }
 }
 
@@ -107,7 +123,10 @@ std::size_t BoxedCall::index_of(const char* name) const {
 
 bool BoxedCall::changes(std::size_t i) const {
   const auto* alias = argument(i).alias_info();
-  return alias && alias->isWrite();
+  if (!alias) return false;
+  const auto& elements = alias->containedTypes();  // of a list
+  return alias->isWrite() ||
+         std::any_of(elements.begin(), elements.end(), [](const auto& e) { return e.isWrite(); });
 }
 
 std::vector<c10::IValue> BoxedCall::take() {
@@ -155,18 +174,26 @@ void gather_and_run(const c10::OperatorHandle& op, Stack* stack, const std::stri
     Tensor sharded, whole;
   };
   std::vector<Change> changes;
-  for (std::size_t i = 0; i < call.size(); ++i) {
-    c10::IValue& value = call[i];
-    if (!value.isTensor() || !call.changes(i) || !is_sharded(value.toTensor())) {
-      gather_in(value);
-      continue;
-    }
-    const Tensor sharded = value.toTensor();
+  const auto to_change = [&](const Tensor& sharded, const std::string& alias) {
     Tensor whole = gather(sharded);
     if (layout_of(sharded).tiles() == 1) whole = whole.clone();
-    const auto& names = call.argument(i).alias_info()->beforeSets();
-    changes.push_back({names.begin()->toUnqualString(), sharded, whole});
-    value = whole;
+    changes.push_back({alias, sharded, whole});
+    return whole;
+  };
+  for (std::size_t i = 0; i < call.size(); ++i) {
+    c10::IValue& value = call[i];
+    if (call.changes(i) && value.isTensor() && is_sharded(value.toTensor())) {
+      const auto& names = call.argument(i).alias_info()->beforeSets();
+      value = to_change(value.toTensor(), names.begin()->toUnqualString());
+    } else if (call.changes(i) && value.isTensorList()) {
+      auto tensors = value.toTensorVector();
+      for (Tensor& each : tensors) {
+        if (is_sharded(each)) each = to_change(each, "");
+      }
+      value = std::move(tensors);
+    } else {
+      gather_in(value);
+    }
   }
   op.callBoxed(stack);
   for (const Change& change : changes) write_to(change.sharded, change.whole);

@@ -21,6 +21,12 @@ Tensor split(const Tensor& tensor, const MeshPtr& mesh, at::IntArrayRef parts);
 /// All of it on one device.
 Tensor assign(const Tensor& tensor, const MeshPtr& mesh, int device);
 
+/// Throws ValueError if something of these sizes can't be split over a replica's logical devices.
+/// `what` names it: "a tensor of sizes [4, 6]". Dimension 0 may be uneven, as the last batch of an
+/// epoch is.
+void check_split(const char* where, const std::string& what, at::IntArrayRef sizes,
+                 at::IntArrayRef parts, int devices);
+
 /// The tensor in another layout of its mesh. One that is not sharded needs the mesh.
 Tensor redistribute(const Tensor& tensor, const LayoutPtr& layout);
 Tensor redistribute(const Tensor& tensor, const MeshPtr& mesh, const LayoutPtr& layout);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/meeting.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/differentiable_collectives.h"
@@ -39,7 +40,7 @@ at::Tensor in_dtype_of(const VariableState& variable, const at::Tensor& value,
                          c10::toString(dtype), ", got ", c10::toString(value.scalar_type()),
                          "; convert it with .to() first"));
   }
-  const at::Tensor own = value.detach();
+  const at::Tensor own = whole(value).detach();
   if (!own.has_storage()) return own;
   const auto overlaps = [&](const at::Tensor& copy) { return copy.is_alias_of(own); };
   // The variable's own memory changes on the way from one copy to the next.
@@ -116,7 +117,7 @@ Change scatter(const VariableState& variable, Change::Op op, const IndexedSlices
                   "values of shape ",
                   values.sizes(), " and indices ", collectives::describe(slices.indices)));
   }
-  const at::Tensor indices = slices.indices.detach().to(at::kCPU, at::kLong).contiguous();
+  const at::Tensor indices = whole(slices.indices).detach().to(at::kCPU, at::kLong).contiguous();
   check_rows(variable, indices, call);
   return {op, values, indices};
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
@@ -66,7 +67,7 @@ void check_mean(const VariableOptions& options, c10::ScalarType dtype) {
 
 at::Tensor first_copy(const VariableRequest& request, std::optional<Device> device) {
   const at::NoGradGuard no_grad;
-  const at::Tensor initial = request.initial_value();
+  const at::Tensor initial = whole(request.initial_value());
   if (!initial.defined() || initial.is_sparse()) {
     throw ValueError("Variable",
                      cat("the initial value of '", request.options.name, "' is ",
@@ -144,6 +145,7 @@ Variable make_distributed(VariableRequest request, StrategyExtended& strategy, C
   }
   auto copies = make_copies(request, placement, outside);
   if (kind == Kind::MIRRORED) check_mean(request.options, copies[0].scalar_type());
+  check_logical_split(request.options, copies[0].sizes(), strategy);
   return Variable(VariableState::make(kind, strategy.shared_from_this(), request.options,
                                       std::move(placement), std::move(copies)));
 }
@@ -162,6 +164,7 @@ struct Rings {
 };
 
 Variable create_in(StrategyExtended& strategy, VariableRequest request) {
+  place_on_logical_device(request.options, strategy);
   if (thread_context().default_scopes > 0) {
     throw RuntimeError("Variable", cat("Mixing different tf.distribute.Strategy objects: the scope "
                                        "of the default strategy is open around that of the ",
@@ -185,7 +188,6 @@ Variable create_in(StrategyExtended& strategy, VariableRequest request) {
 
 Variable create_variable(VariableRequest request) {
   if (request.options.name.empty()) request.options.name = "Variable";
-  place_on_logical_device(request.options);
   if (has_strategy()) return create_in(current_strategy(), std::move(request));
   const auto& context = thread_context();
   const auto creators = context.creators;  // a hook may install others

@@ -35,7 +35,8 @@ at::Tensor Variable::value() const {
   return detail::on_logical_devices(*state_, detail::read(*state_, detail::Reader::VALUE));
 }
 at::Tensor Variable::read_value() const {
-  return detail::read(*state_, detail::Reader::READ_VALUE).clone();
+  return detail::on_logical_devices(*state_,
+                                    detail::read(*state_, detail::Reader::READ_VALUE).clone());
 }
 Variable::operator at::Tensor() const {
   return detail::on_logical_devices(*state_, detail::read(*state_, detail::Reader::CONVERSION));

@@ -8,6 +8,7 @@
 #include "cohort/distribute/default_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
+#include "cohort/variables/variable.h"
 #include "tests/base/failing.h"
 #include "tests/spmd/agreement.h"
 
@@ -250,6 +251,39 @@ TEST(Replicas, GiveTheSameBitsOnAnyDevices) {
   }
   EXPECT_TRUE(torch::equal(results[0], results[1]));
   EXPECT_TRUE(torch::equal(results[0], results[2]));
+  configure({});
+}
+
+TEST(Replicas, CombineWhatTheyHaveSpread) {
+  configure({.cpu_devices = 4});
+  for (const std::vector<Device>& devices :
+       {std::vector<Device>{"cpu:0"}, {"cpu:0", "cpu:1", "cpu:2", "cpu:3"}}) {
+    const Strategy strategy = MirroredStrategy(MirroredStrategy::Options{
+        .devices = devices, .replicas = 2, .logical_devices_per_replica = 2});
+    const auto scope = strategy.scope();
+    const Tensor ones = torch::ones({4, 2});
+    Variable total(torch::zeros({4, 2}), {.aggregation = Aggregation::SUM});
+    const auto split = strategy.run([&] {
+      const double id = get_replica_context().replica_id_in_sync_group();
+      const Tensor own = strategy.split_to_logical_devices(ones * (id + 1), {2, 1});
+      const Tensor weight = (own * 1).detach().set_requires_grad(true);
+      const Tensor sum = get_replica_context().all_reduce(ReduceOp::SUM, weight * 2);
+      EXPECT_TRUE(torch::equal(sum, ones * 6));
+      sum.sum().backward();
+      EXPECT_TRUE(torch::equal(full(weight.grad()), ones * 4));
+      const Tensor rows = get_replica_context().all_gather(own, 0);
+      EXPECT_TRUE(torch::equal(rows, torch::cat({ones, ones * 2})));
+      total.assign_add(strategy.assign_to_logical_device(ones * (id + 1), 1));
+      const Variable made(own);
+      EXPECT_TRUE(torch::equal(made.value(), ones));
+      return own;
+    });
+    EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::SUM, split), ones * 3));
+    EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::MEAN, split), ones * 1.5));
+    EXPECT_TRUE(torch::equal(strategy.reduce(ReduceOp::SUM, split, 0), torch::full({2}, 12.)));
+    EXPECT_TRUE(torch::equal(strategy.gather(split, 1), torch::cat({ones, ones * 2}, 1)));
+    EXPECT_TRUE(torch::equal(total.value(), ones * 3));
+  }
   configure({});
 }
 
