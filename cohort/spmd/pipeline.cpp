@@ -150,8 +150,10 @@ Gradients differentiate(Pass::Step& step, const variable_list& parameters, const
   for (const Tensor& each : parameters) {
     if (each.requires_grad()) inputs.push_back(each);
   }
-  variable_list found =
-      torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
+  variable_list found(inputs.size());
+  if (!inputs.empty() && step.output.requires_grad()) {
+    found = torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
+  }
   std::size_t next = 0;
   Gradients result;
   if (passes_on) result.of_input = std::move(found[next++]);

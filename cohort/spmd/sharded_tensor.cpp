@@ -159,6 +159,9 @@ void require_writable(const Tensor& tensor) {
 
 void write_to(const Tensor& sharded, const Tensor& values) {
   require_writable(sharded);
+  TORCH_CHECK(values.sizes() == sharded.sizes(), "a sharded tensor of sizes ", sharded.sizes(),
+              " can't become one of sizes ", values.sizes(),
+              ": take cohort::spmd::full(tensor) first");
   const ShardedTensorImpl& to = *impl(sharded);
   to.mesh()->run(to.layout()->devices(),
                  [&](int i) { to.tiles()[i].copy_(fetch(values, to.layout()->region(i))); });

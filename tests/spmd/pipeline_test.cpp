@@ -134,6 +134,19 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
+TEST(Pipeline, StagesMayHaveNothingToTrain) {
+  auto front = torch::nn::Sequential(torch::nn::Flatten());
+  auto back = layer(4, 4);
+  devices(2).run([&] {
+    spmd::pipeline({front, back}, 4)(torch::rand({16, 2, 2})).sum().backward();
+    EXPECT_TRUE(back->parameters()[0].grad().defined());
+    const Tensor x = torch::rand({16, 4}, torch::requires_grad());
+    for (const Tensor& each : back->parameters()) each.set_requires_grad(false);
+    spmd::pipeline({back, back}, 4)(x).sum().backward();
+    EXPECT_TRUE(x.grad().defined());
+  });
+}
+
 TEST(Pipeline, TrainsUnderAModelOnSeveralReplicas) {
   const Strategy strategy =
       MirroredStrategy(MirroredStrategy::Options{.replicas = 2, .logical_devices_per_replica = 2});

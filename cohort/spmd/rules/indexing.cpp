@@ -12,11 +12,17 @@ namespace {
 using OptionalTensors = std::vector<c10::optional<Tensor>>;
 
 /// Masks in place of indices are turned into the indices of what they let through.
-std::vector<Tensor> without_masks(const OptionalTensors& given) {
+std::vector<Tensor> without_masks(at::IntArrayRef sizes, const OptionalTensors& given) {
   std::vector<Tensor> indices;
   for (const auto& each : given) {
     const Tensor index = each.value_or(Tensor());
     if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) {
+      for (std::int64_t d = 0; d < index.dim(); ++d) {
+        const std::size_t own = indices.size() + d;
+        TORCH_CHECK_INDEX(own < sizes.size() && sizes[own] == index.size(d), "a mask of sizes ",
+                          index.sizes(), " does not fit a tensor of sizes ", sizes,
+                          " at dimension ", own);
+      }
       for (const Tensor& column : at::nonzero(index).unbind(1)) indices.push_back(column);
     } else {
       indices.push_back(index);
@@ -29,8 +35,9 @@ void index_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stac
   const BelowAutograd below;
   const auto arguments = BoxedCall(op, stack).take();
   const Tensor& x = arguments[0].toTensor();
-  stack->emplace_back(read_elements(
-      "aten::index", x, {x.sizes(), without_masks(arguments[1].toOptionalTensorVector())}));
+  stack->emplace_back(
+      read_elements("aten::index", x,
+                    {x.sizes(), without_masks(x.sizes(), arguments[1].toOptionalTensorVector())}));
 }
 
 Tensor index_select_tiles(const Tensor& x, std::int64_t dim, const Tensor& index) {
@@ -49,7 +56,8 @@ void index_put_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* 
   const bool in_place = call.changes(0);
   const auto arguments = call.take();
   const Tensor& x = arguments[0].toTensor();
-  const Selection selection(x.sizes(), without_masks(arguments[1].toOptionalTensorVector()));
+  const Selection selection(x.sizes(),
+                            without_masks(x.sizes(), arguments[1].toOptionalTensorVector()));
   const Tensor values = arguments[2].toTensor();
   const bool accumulate = arguments[3].toBool();
   if (in_place) write_elements_in_place("aten::index_put_", x, selection, values, accumulate);
@@ -62,7 +70,7 @@ void index_put_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* 
 Tensor take_tiles(const Tensor& x, const Tensor& index) {
   const Operation operation("aten::take");
   const BelowAutograd below;
-  return read_elements("aten::take", flat(x), along_dimension({x.numel()}, 0, index));
+  return read_elements("aten::take", flat(x), along_dimension({x.numel()}, 0, index, true));
 }
 
 Tensor put_tiles(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
@@ -70,7 +78,7 @@ Tensor put_tiles(const Tensor& x, const Tensor& index, const Tensor& source, boo
   const BelowAutograd below;
   TORCH_CHECK(index.numel() == source.numel(), "put: as many values as indices are needed, got ",
               source.numel(), " and ", index.numel());
-  const Selection selection = along_dimension({x.numel()}, 0, flat(index));
+  const Selection selection = along_dimension({x.numel()}, 0, flat(index), true);
   return at::_unsafe_view(write_elements("aten::put", flat(x), selection, flat(source), accumulate),
                           x.sizes());
 }

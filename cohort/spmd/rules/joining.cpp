@@ -42,8 +42,8 @@ Tensor joined(const char* name, const std::vector<Tensor>& all, std::int64_t dim
   for (const Tensor& each : tensors) {
     check_fit(leader, each, d);
     sizes[d] += each.size(d);
-    type = c10::promoteTypes(type, each.scalar_type());
   }
+  for (const Tensor& each : all) type = c10::promoteTypes(type, each.scalar_type());
   return laid_out_like(leader, sizes, [&](const Region& region) {
     std::vector<Tensor> pieces;
     std::int64_t before = 0;

@@ -34,6 +34,12 @@ Tensor dot_tiles(const Tensor& a, const Tensor& b) {
   return parts.give("", [](const Task& t) { return at::dot(t[0], t[1]); });
 }
 
+Tensor vdot_tiles(const Tensor& a, const Tensor& b) {
+  Partition parts("aten::vdot");
+  parts.take(a, "k").take(b, "k");
+  return parts.give("", [](const Task& t) { return at::vdot(t[0], t[1]); });
+}
+
 /// beta * c + alpha * product, where c is broadcast.
 Tensor scaled_sum(const Tensor& c, const Tensor& product, const at::Scalar& beta,
                   const at::Scalar& alpha) {
@@ -76,7 +82,7 @@ void register_matmul(torch::Library& library) {
   library.impl("bmm", bmm_tiles);
   library.impl("mv", mv_tiles);
   library.impl("dot", dot_tiles);
-  library.impl("vdot", dot_tiles);
+  library.impl("vdot", vdot_tiles);
   library.impl("addmm", addmm_tiles);
   library.impl("baddbmm", baddbmm_tiles);
   library.impl("addmv", addmv_tiles);

@@ -62,7 +62,8 @@ Moments moments_of(const char* name, const Tensor& x, const std::string& letters
   const auto find = [&](const Tensor& part) {
     if (kept == "c") return moments_of_channels(part);
     std::vector<std::int64_t> sizes = part.sizes().slice(0, kept.size()).vec();
-    const Tensor rows = part.reshape({1, c10::multiply_integers(sizes), -1});
+    const Tensor rows = part.reshape({1, c10::multiply_integers(sizes),
+                                      c10::multiply_integers(part.sizes().slice(kept.size()))});
     sizes.insert(sizes.begin(), 3);
     return moments_of_channels(rows).reshape(sizes);
   };
@@ -225,7 +226,7 @@ struct LayerLetters {
 /// Whether tasks have parts of what shares a mean; also if there is nothing else to split.
 bool is_layer_cut(const Tensor& x, at::IntArrayRef shape) {
   const std::int64_t kept = x.dim() - static_cast<std::int64_t>(shape.size());
-  return is_cut_along(x, kept, x.dim()) || c10::multiply_integers(x.sizes().slice(0, kept)) <= 1;
+  return is_cut_along(x, kept, x.dim()) || c10::multiply_integers(x.sizes().slice(0, kept)) == 1;
 }
 
 Three layer_norm_of_parts(const char* name, const Tensor& x, at::IntArrayRef shape, const Tensor& w,
@@ -332,7 +333,8 @@ struct Groups {
 
 /// A part of [n, groups, channels, …] as [n, all channels, the rest], contiguous for LibTorch.
 Tensor as_images(const Tensor& part) {
-  return part.reshape({part.size(0), part.size(1) * part.size(2), -1}).contiguous();
+  const std::int64_t rest = c10::multiply_integers(part.sizes().slice(3));
+  return part.reshape({part.size(0), part.size(1) * part.size(2), rest}).contiguous();
 }
 Tensor flattened(const Tensor& values) { return values.defined() ? values.reshape({-1}) : values; }
 /// [n, groups] or [n, groups, channels], to go with the dimensions of a part.

@@ -106,6 +106,11 @@ void run_on_tiles(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
 void run_in_place(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
                   const MeshPtr& mesh, Stack* stack) {
   const Tensor self = arguments[0].toTensor();
+  for (const Tensor& tensor : defined_tensors(arguments)) {
+    TORCH_CHECK(at::is_expandable_to(tensor.sizes(), self.sizes()), op.schema().name(),
+                ": a tensor of sizes ", self.sizes(), " can't be changed by one of sizes ",
+                tensor.sizes());
+  }
   LayoutPtr layout;
   if (is_sharded(self)) {
     layout = impl(self)->layout();

@@ -112,10 +112,12 @@ Tensor all_tiles(const Tensor& x) {
                   [](const Tensor& part, auto&) { return at::all(part); });
 }
 Tensor any_dim_tiles(const Tensor& x, std::int64_t dim, bool keep) {
+  if (x.dim() == 0) return any_tiles(x);
   return combined("aten::any", x, at::IntArrayRef(dim), keep, take_either,
                   [&](const Tensor& part, auto& own) { return at::any(part, own[0], keep); });
 }
 Tensor all_dim_tiles(const Tensor& x, std::int64_t dim, bool keep) {
+  if (x.dim() == 0) return all_tiles(x);
   return combined("aten::all", x, at::IntArrayRef(dim), keep, take_both,
                   [&](const Tensor& part, auto& own) { return at::all(part, own[0], keep); });
 }
@@ -124,6 +126,7 @@ Tensor prod_tiles(const Tensor& x, OptionalType dtype) {
                   [&](const Tensor& part, auto&) { return at::prod(part, dtype); });
 }
 Tensor prod_dim_tiles(const Tensor& x, std::int64_t dim, bool keep, OptionalType dtype) {
+  if (x.dim() == 0) return prod_tiles(x, dtype);
   return combined(
       "aten::prod", x, at::IntArrayRef(dim), keep, multiply,
       [&](const Tensor& part, auto& own) { return at::prod(part, own[0], keep, dtype); });
@@ -143,7 +146,8 @@ std::tuple<Tensor, Tensor> var_and_mean(const char* name, const Tensor& x,
   const BelowAutograd below;
   const Reduced reduced(x, dims);
   const Tensor mean = at::div(sum_over(name, x, dims, true, c10::nullopt), reduced.count);
-  const Tensor squares = at::square(at::sub(x, mean));
+  const Tensor distance = at::sub(x, mean);
+  const Tensor squares = at::square(x.is_complex() ? at::abs(distance) : distance);
   const double count = std::max(0.0, static_cast<double>(reduced.count) - correction);
   const Tensor var = at::div(sum_over(name, squares, dims, keep, c10::nullopt), count);
   const Tensor own_mean =
@@ -240,6 +244,7 @@ Pair extreme_along(const char* name, const Tensor& x, std::int64_t dim, bool kee
                    F&& find) {
   Operation operation(name);
   const BelowAutograd below;
+  if (x.dim() == 0) return extreme_along(name, x.unsqueeze(0), dim, false, is_max, find);
   const std::int64_t d = at::maybe_wrap_dim(dim, x.dim());
   std::string letters;
   for (std::int64_t i = 0; i < x.dim(); ++i) letters += static_cast<char>('a' + i);
@@ -285,12 +290,14 @@ Pair min_dim_tiles(const Tensor& x, std::int64_t dim, bool keep) {
                        [](const Tensor& t, std::int64_t d, bool k) { return at::min(t, d, k); });
 }
 Tensor argmax_tiles(const Tensor& x, c10::optional<std::int64_t> dim, bool keep) {
-  const Tensor rows = dim ? x : x.reshape({-1});
-  return std::get<1>(max_dim_tiles(rows, dim.value_or(0), dim && keep));
+  if (dim) return std::get<1>(max_dim_tiles(x, *dim, keep));
+  const Tensor place = std::get<1>(max_dim_tiles(x.reshape({-1}), 0, false));
+  return keep ? place.reshape(std::vector<std::int64_t>(x.dim(), 1)) : place;
 }
 Tensor argmin_tiles(const Tensor& x, c10::optional<std::int64_t> dim, bool keep) {
-  const Tensor rows = dim ? x : x.reshape({-1});
-  return std::get<1>(min_dim_tiles(rows, dim.value_or(0), dim && keep));
+  if (dim) return std::get<1>(min_dim_tiles(x, *dim, keep));
+  const Tensor place = std::get<1>(min_dim_tiles(x.reshape({-1}), 0, false));
+  return keep ? place.reshape(std::vector<std::int64_t>(x.dim(), 1)) : place;
 }
 
 }  // namespace

@@ -77,8 +77,9 @@ std::vector<Tensor> lists_of(const Selection& selection, const Region& part) {
     if (list.numel() > 0) {
       const std::int64_t low = list.min().item<std::int64_t>();
       const std::int64_t high = list.max().item<std::int64_t>();
-      TORCH_CHECK_INDEX(low >= -size && high < size, "index ", high < size ? low : high,
-                        " is out of bounds for dimension ", d, " with size ", size);
+      TORCH_CHECK_INDEX(low >= (selection.from_the_end ? -size : 0) && high < size, "index ",
+                        high < size ? low : high, " is out of bounds for dimension ", d,
+                        " with size ", size);
       lists[d] = low < 0 ? at::where(list.lt(0), list.add(size), list) : list;
     } else {
       lists[d] = list;
@@ -218,10 +219,13 @@ void write_part(const Tensor& to, const Region& region, const Selection& selecti
 
 }  // namespace
 
-Selection along_dimension(at::IntArrayRef sizes, std::int64_t dim, const Tensor& index) {
+Selection along_dimension(at::IntArrayRef sizes, std::int64_t dim, const Tensor& index,
+                          bool from_the_end) {
   std::vector<Tensor> indices(at::maybe_wrap_dim(dim, static_cast<std::int64_t>(sizes.size())));
   indices.push_back(index);
-  return {sizes, std::move(indices)};
+  Selection selection(sizes, std::move(indices));
+  selection.from_the_end = from_the_end;
+  return selection;
 }
 
 Tensor as_list_of_indices(const Tensor& index) {

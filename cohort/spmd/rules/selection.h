@@ -16,6 +16,7 @@ struct Selection {
   int at = 0;                   // the dimension of the result at which that begins
   Dims result;                  // the sizes of the result
   std::vector<int> result_dim;  // for each dimension of x; -1 for an indexed one
+  bool from_the_end = true;     // negative indices count from there; else they are errors
 
   Selection(at::IntArrayRef x_sizes, std::vector<Tensor> given);
 
@@ -28,7 +29,8 @@ struct Selection {
 };
 
 /// x[:, …, index, :, …], with any number of dimensions in the index.
-Selection along_dimension(at::IntArrayRef sizes, std::int64_t dim, const Tensor& index);
+Selection along_dimension(at::IntArrayRef sizes, std::int64_t dim, const Tensor& index,
+                          bool from_the_end = false);
 
 /// An index of one dimension, also where it has none.
 Tensor as_list_of_indices(const Tensor& index);

@@ -103,11 +103,22 @@ Tensor weight_of_places(const Tensor& input, const Tensor& target, const Tensor&
   return at::sum(chosen, dim, true);
 }
 
+void check_targets(const Tensor& input, const Tensor& target, std::int64_t ignored) {
+  const std::int64_t classes = input.size(input.dim() == 1 ? 0 : 1);
+  const Tensor is_class = at::logical_and(at::ge(target, 0), at::lt(target, classes));
+  const Tensor fits = at::logical_or(is_class, at::eq(target, ignored));
+  if (gather(at::all(fits)).item<bool>()) return;
+  const Tensor wrong = gather(target).masked_select(at::logical_not(gather(fits)));
+  TORCH_CHECK_INDEX(false, "Target ", wrong[0].item<std::int64_t>(),
+                    " is out of bounds: expected 0 to ", classes - 1);
+}
+
 std::tuple<Tensor, Tensor> nll_loss_tiles(const Tensor& input, const Tensor& target,
                                           const c10::optional<Tensor>& weight,
                                           std::int64_t reduction, std::int64_t ignored) {
   const Operation operation("aten::nll_loss_forward");
   const BelowAutograd below;
+  check_targets(input, target, ignored);
   const std::int64_t dim = input.dim() == 1 ? 0 : 1;
   const Tensor weights = weight_of_places(input, target, weight.value_or(Tensor()), ignored);
   const Tensor zero = at::zeros({}, at::TensorOptions(input.scalar_type()));

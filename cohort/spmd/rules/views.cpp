@@ -37,6 +37,7 @@ Tensor slice_of(const Tensor& x, std::int64_t dim, std::int64_t start, std::int6
                 std::int64_t step) {
   const Operation operation("aten::slice");
   const BelowAutograd below;
+  TORCH_CHECK(step > 0, "slice step must be positive, got ", step);
   const Layout& old = layout_of(x);
   const int d = static_cast<int>(at::maybe_wrap_dim(dim, x.dim()));
   const std::int64_t size = x.size(d);
@@ -79,6 +80,7 @@ Tensor slice_of(const Tensor& x, std::int64_t dim, std::int64_t start, std::int6
                          [&](const Tensor& tile, int i) {
                            const int part = part_of_tile[i];
                            const std::int64_t count = cuts[part + 1] - cuts[part];
+                           if (count == 0) return tile.narrow(d, 0, 0);
                            const std::int64_t begin = first[part];
                            return tile.slice(d, begin, begin + (count - 1) * step + 1, step);
                          });

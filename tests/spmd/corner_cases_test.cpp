@@ -1,0 +1,96 @@
+// What plain tensors refuse, sharded ones refuse too; and small, empty and complex ones.
+
+#include "tests/spmd/agreement.h"
+
+namespace cohort::spmd {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using torch::Tensor;
+
+Tensor in_halves(const Tensor& x, int dim = 0) {
+  std::vector<std::int64_t> parts(x.dim(), 1);
+  parts[dim] = 2;
+  return split(x, test_mesh(2), parts);
+}
+
+#define EXPECT_REFUSED(call, text) \
+  EXPECT_THAT([&] { static_cast<void>(call); }, ThrowsMessage<std::exception>(HasSubstr(text)))
+
+TEST(InPlace, TakesOnlyWhatCanBeBroadcast) {
+  Tensor x = in_halves(torch::zeros({4, 3}));
+  EXPECT_REFUSED(x.copy_(torch::ones({2, 3})), "[4, 3]");
+  EXPECT_REFUSED(x.add_(torch::ones({8, 3})), "[8, 3]");
+  EXPECT_REFUSED(x.add_(torch::ones({2, 4, 3})), "[2, 4, 3]");
+  EXPECT_REFUSED(in_halves(torch::zeros({1, 4}), 1).add_(torch::ones({4, 4})), "[4, 4]");
+  x.add_(torch::ones({4, 1})).add_(torch::ones({3}));
+  EXPECT_TRUE(torch::equal(full(x), torch::full({4, 3}, 2.0)));
+}
+
+TEST(InPlace, ListsOfTensorsAreChanged) {
+  const Tensor x = in_halves(torch::ones({4, 3})), plain = torch::ones({2});
+  torch::_foreach_mul_({x, plain}, 0.5);
+  EXPECT_TRUE(torch::equal(full(x), torch::full({4, 3}, 0.5)));
+  EXPECT_TRUE(torch::equal(plain, torch::full({2}, 0.5)));
+}
+
+TEST(SetData, KeepsShardedAndPlainTensorsApart) {
+  Tensor plain = torch::rand({4, 3});
+  Tensor sharded = in_halves(plain);
+  EXPECT_REFUSED(plain.set_data(sharded), "spmd::full(tensor)");
+  EXPECT_REFUSED(sharded.set_data(plain), "copy_()");
+  sharded.set_data(in_halves(torch::ones({4, 3})));
+  EXPECT_TRUE(torch::equal(full(sharded), torch::ones({4, 3})));
+}
+
+TEST(Indices, OutOfBoundsAreErrors) {
+  namespace F = torch::nn::functional;
+  const Tensor scores = in_halves(torch::rand({4, 10}));
+  EXPECT_REFUSED(F::cross_entropy(scores, torch::full({4}, 10)), "Target 10 is out of bounds");
+  EXPECT_REFUSED(F::cross_entropy(scores, torch::full({4}, -1)), "Target -1 is out of bounds");
+  EXPECT_TRUE(F::cross_entropy(scores, torch::tensor({1, -100, 3, 0})).item<float>() > 0);
+  const Tensor table = in_halves(torch::rand({4, 3}));
+  EXPECT_REFUSED(torch::embedding(table, torch::tensor({-1})), "out of bounds");
+  EXPECT_REFUSED(table.index_select(0, torch::tensor({-1})), "out of bounds");
+  EXPECT_REFUSED(table.index({torch::tensor({true, false, true})}), "a mask of sizes [3]");
+  EXPECT_EQ(table.index({torch::tensor({-1})}).size(0), 1);
+}
+
+TEST(Complex, ProductsConjugateAndVariancesAreReal) {
+  const Tensor a = torch::rand({6}, torch::kComplexDouble);
+  const Tensor b = torch::rand({6}, torch::kComplexDouble);
+  EXPECT_TRUE(torch::allclose(full(torch::vdot(in_halves(a), in_halves(b))), torch::vdot(a, b)));
+  EXPECT_TRUE(torch::allclose(full(torch::dot(in_halves(a), in_halves(b))), torch::dot(a, b)));
+  EXPECT_TRUE(torch::allclose(full(in_halves(a).var(false)), a.var(false)));
+}
+
+TEST(Empty, BatchesGoThroughNormalization) {
+  const Tensor rows = in_halves(torch::rand({0, 8}));
+  EXPECT_EQ(torch::layer_norm(rows, {8}).sizes(), rows.sizes());
+  const Tensor none = in_halves(torch::rand({8, 3})).slice(0, 4, 4, 2);
+  EXPECT_EQ(none.numel(), 0);
+  Tensor x = in_halves(torch::zeros({8}));
+  x.slice(0, 4, 4, 2).fill_(5);
+  EXPECT_TRUE(torch::equal(full(x), torch::zeros({8})));
+  EXPECT_REFUSED(x.slice(0, 0, 4, 0), "positive");
+}
+
+TEST(Scalars, AreReducedAlongADimension) {
+  const Tensor x = assign(torch::tensor(3.0), test_mesh(2), 1);
+  EXPECT_EQ(full(std::get<0>(x.max(0))).item<double>(), 3);
+  EXPECT_EQ(full(x.argmax(0)).item<std::int64_t>(), 0);
+  EXPECT_TRUE(full(x.any(0)).item<bool>());
+  EXPECT_TRUE(full(x.all(0)).item<bool>());
+  EXPECT_EQ(full(x.prod(0)).item<double>(), 3);
+  const Tensor y = in_halves(torch::rand({4, 3}));
+  EXPECT_EQ(y.argmax(c10::nullopt, true).sizes(), at::IntArrayRef({1, 1}));
+}
+
+TEST(Joining, TakesTheTypeOfEmptyTensorsToo) {
+  const Tensor x = in_halves(torch::rand({4}));
+  EXPECT_EQ(torch::cat({x, torch::empty({0}, torch::kDouble)}).scalar_type(), torch::kDouble);
+}
+
+}  // namespace
+}  // namespace cohort::spmd
