@@ -3,11 +3,10 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
-#include "cohort/base/environment.h"
 #include "cohort/base/error.h"
+#include "cohort/cluster/tpu_environment.h"
 #include "cohort/device/logical_devices.h"
 
 namespace cohort::cluster {
@@ -16,6 +15,7 @@ namespace {
 constexpr const char* kResolver = "TPUClusterResolver";
 constexpr const char* kForm =
     "\"local:XxYxZxC\", chips along x, y and z and the cores of a chip, such as \"local:2x2x1x2\"";
+constexpr const char* kInstead = "this machine's cores simulate one for ";
 constexpr std::size_t kMeshAxes = 4;
 
 /// The numbers in "2x2x1x2"; nothing if there are not four, all positive.
@@ -60,75 +60,92 @@ std::vector<int> mesh_of(std::string_view tpu) {
   }
   if (tpu.starts_with(kSimulated)) return parse_mesh(tpu, tpu.substr(kSimulated.size()));
   if (tpu.starts_with(kAddress)) return {};
-  const std::string what = tpu.empty()
-                               ? "Please provide a TPU Name: there is no TPU here to find"
-                               : cat("there is no TPU here to look up the name \"", tpu, "\" for");
-  throw ValueError(kResolver, cat(what, "; this machine's cores simulate one for ", kForm));
+  throw ValueError(kResolver, cat("there is no TPU here to look up the name \"", tpu, "\" for; ",
+                                  kInstead, kForm));
 }
 
 /// The tasks of "grpc://host:port,host:port"; a port that is missing is the usual one.
 std::vector<std::string> addresses_in(std::string_view tpu) {
   std::vector<std::string> addresses;
   if (!tpu.starts_with(kAddress)) return addresses;
-  std::istringstream list(std::string(tpu.substr(kAddress.size())));
-  for (std::string each; std::getline(list, each, ',');) {
-    if (each.starts_with(kAddress)) each.erase(0, kAddress.size());
-    addresses.push_back(each.find(':') == std::string::npos ? each + ":8470" : each);
+  for (std::size_t from = 0, comma = 0; comma != std::string_view::npos; from = comma + 1) {
+    comma = tpu.find(',', from);
+    std::string_view each = tpu.substr(from, comma - from);
+    if (each.starts_with(kAddress)) each.remove_prefix(kAddress.size());
+    if (each.empty() || each.starts_with(':') || each.ends_with(':')) {
+      throw ValueError(kResolver,
+                       cat("malformed address: expected \"grpc://host:port\", or several "
+                           "with commas between them, got \"",
+                           tpu, '"'));
+    }
+    addresses.push_back(cat(each, each.find(':') == std::string_view::npos ? ":8470" : ""));
   }
   return addresses;
 }
 
-std::string named_or_from_environment(std::string_view tpu) {
-  if (!tpu.empty()) return std::string(tpu);
-  for (const char* name : {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "TPU_NAME"}) {
-    if (const auto text = environment::text(name)) return *text;
-  }
-  return "";
-}
-
-std::string the_only_one(const std::vector<std::string>& tpus) {
+const std::string& the_only_one(const std::vector<std::string>& tpus) {
   if (tpus.empty()) throw ValueError(kResolver, "At least one TPU must be specified");
   if (tpus.size() == 1) return tpus[0];
   throw NotImplementedError(
       kResolver, "Using multiple TPUs in a single session is not yet implemented: name one");
 }
 
+TPUClusterResolverOptions checked(TPUClusterResolverOptions options) {
+  if (options.job_name.empty()) {
+    throw ValueError(kResolver, "expected a job_name such as \"worker\", got \"\"");
+  }
+  if (options.coordinator_name.empty() != options.coordinator_address.empty()) {
+    throw ValueError(kResolver,
+                     cat("expected a coordinator_name and a coordinator_address, or none of them, "
+                         "got \"",
+                         options.coordinator_name, "\" and \"", options.coordinator_address,
+                         "\": nothing here starts a coordinator, so say where it is"));
+  }
+  if (options.coordinator_name == options.job_name) {
+    throw ValueError(kResolver, cat("expected a coordinator_name that is not the job_name, got \"",
+                                    options.job_name, "\" for both"));
+  }
+  return options;
+}
+
 }  // namespace
 
-TPUClusterResolver::TPUClusterResolver(std::string_view tpu, std::string_view job_name)
-    : tpu_(named_or_from_environment(tpu)),
-      job_name_(job_name),
-      mesh_shape_(mesh_of(tpu_)),
-      addresses_(addresses_in(tpu_)) {}
-
-TPUClusterResolver::TPUClusterResolver(const std::vector<std::string>& tpus,
-                                       std::string_view job_name)
-    : TPUClusterResolver(the_only_one(tpus), job_name) {}
+TPUClusterResolver::TPUClusterResolver(const std::vector<std::string>& tpus, const Options& options)
+    : ClusterResolver(options.job_name, 0), tpu_(the_only_one(tpus)), options_(checked(options)) {
+  if (tpu_.empty()) {
+    const TPUInEnvironment found = tpu_in_environment();
+    tpu_ = found.tpu;
+    if (options_.zone.empty()) options_.zone = found.zone;
+    if (options_.project.empty()) options_.project = found.project;
+  }
+  mesh_shape_ = mesh_of(tpu_);
+  addresses_ = addresses_in(tpu_);
+}
 
 const std::vector<int>& TPUClusterResolver::mesh_shape() const {
   if (!mesh_shape_.empty()) return mesh_shape_;
-  throw RuntimeError(kResolver, cat("the TPU at ", tpu_,
-                                    " can't be reached: there is no TPU here to connect with; "
-                                    "this machine's cores simulate one for ",
-                                    kForm));
+  throw RuntimeError(
+      kResolver, cat("the TPU at ", tpu_,
+                     " can't be reached: there is no TPU here to connect with; ", kInstead, kForm));
 }
 
 TPUClusterResolver::ClusterSpec TPUClusterResolver::cluster_spec() const {
   if (addresses_.empty()) return {};
-  return {{job_name_, addresses_}};
+  ClusterSpec spec{{options_.job_name, addresses_}};
+  if (!options_.coordinator_name.empty()) {
+    spec[options_.coordinator_name] = {options_.coordinator_address};
+  }
+  return spec;
 }
 
-std::string TPUClusterResolver::master(const std::string& task_type, int task_id) const {
+std::string TPUClusterResolver::master(const std::optional<std::string>& type,
+                                       std::optional<int> id,
+                                       const std::optional<std::string>& /*rpc_layer*/) const {
   if (addresses_.empty()) return "";
-  if (task_type != job_name_) {
-    throw ValueError(kResolver,
-                     cat("No such job in cluster: '", task_type, "', expected '", job_name_, '\''));
-  }
-  if (task_id < 0 || task_id >= static_cast<int>(addresses_.size())) {
-    throw ValueError(kResolver, cat("No task with index ", task_id, " in job '", task_type,
-                                    "': expected 0 to ", addresses_.size() - 1));
-  }
-  return cat(kAddress, addresses_[task_id]);
+  const bool given = type && id;
+  return master_url(
+      task_address(cluster_spec(), given ? *type : task_type(), given ? *id : task_id()),
+      rpc_layer());
 }
 
 int TPUClusterResolver::num_cores() const {
@@ -137,8 +154,11 @@ int TPUClusterResolver::num_cores() const {
   return cores;
 }
 
-std::map<std::string, int> TPUClusterResolver::num_accelerators() const {
-  return {{"TPU", num_cores()}};
+std::map<std::string, int> TPUClusterResolver::num_accelerators(
+    const std::optional<std::string>& type, std::optional<int> id) const {
+  const int cores = num_cores();  // of the only task that there is
+  if (type.value_or(options_.job_name) != options_.job_name || id.value_or(0) != 0) return {};
+  return {{"TPU", cores}};
 }
 
 TPUSystemMetadata TPUClusterResolver::get_tpu_system_metadata() const {

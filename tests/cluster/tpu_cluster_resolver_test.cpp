@@ -66,8 +66,6 @@ TEST(TPUClusterResolver, SaysThatThereIsNoTPUAndHowToSimulateOne) {
     EXPECT_FAILS(TPUClusterResolver{text}, ValueError, text);
     EXPECT_FAILS(TPUClusterResolver{text}, ValueError, "\"local:XxYxZxC\"");
   }
-  EXPECT_FAILS(TPUClusterResolver(""), ValueError, "Please provide a TPU Name");
-  EXPECT_FAILS(TPUClusterResolver(""), ValueError, "there is no TPU here");
 }
 
 TEST(TPUClusterResolver, UnderstandsAddressesButCannotConnect) {
@@ -82,18 +80,148 @@ TEST(TPUClusterResolver, UnderstandsAddressesButCannotConnect) {
   EXPECT_FAILS(resolver.mesh_shape(), RuntimeError, "\"local:XxYxZxC\"");
 }
 
+TEST(TPUClusterResolver, RefusesAnAddressWithoutAHost) {
+  for (const char* text : {"grpc://", "grpc://,", "grpc://a:1,", "grpc://,a:1", "grpc://a:1,,b:1",
+                           "grpc://:8470", "grpc://a:", "grpc://a:1,grpc://"}) {
+    EXPECT_FAILS(TPUClusterResolver{text}, ValueError, "malformed address");
+    EXPECT_FAILS(TPUClusterResolver{text}, ValueError, cat("got \"", text, '"'));
+  }
+}
+
 TEST(TPUClusterResolver, TakesAListOfOne) {
-  EXPECT_EQ(TPUClusterResolver(std::vector<std::string>{"local:1x1x1x2"}).tpu(), "local:1x1x1x2");
+  const std::string name("local:1x1x1x2");
+  EXPECT_EQ(TPUClusterResolver({"local:1x1x1x2"}).tpu(), name);
+  EXPECT_EQ(TPUClusterResolver({name}).tpu(), name);
+  EXPECT_EQ(TPUClusterResolver(std::vector{name}).tpu(), name);
+  EXPECT_EQ(TPUClusterResolver({name}, {.job_name = "trainer"}).get_job_name(), "trainer");
+  EXPECT_EQ(TPUClusterResolver(std::vector{name}, "trainer").get_job_name(), "trainer");
+}
+
+TEST(TPUClusterResolver, RefusesAListOfNoneOrSeveral) {
+  EXPECT_FAILS(TPUClusterResolver({}), ValueError, "At least one TPU");
   EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>()), ValueError, "At least one TPU");
+  EXPECT_FAILS(TPUClusterResolver({"a", "b"}), NotImplementedError, "multiple TPUs");
+  EXPECT_FAILS(TPUClusterResolver({"a", "b", "c"}), NotImplementedError, "multiple TPUs");
   EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>{"a", "b"}), NotImplementedError,
                "multiple TPUs");
 }
 
-TEST(TPUClusterResolver, AsksTheEnvironmentWhereNothingIsNamed) {
+TEST(TPUClusterResolver, InBracesHasItsJobAsItsSecondText) {
+  const TPUClusterResolver resolver{"local:1x1x1x1", "trainer"};
+  EXPECT_EQ(resolver.get_job_name(), "trainer");
+  EXPECT_EQ(resolver.task_type(), "trainer");
+  EXPECT_FAILS(TPUClusterResolver("local:1x1x1x1", ""), ValueError, "expected a job_name");
+}
+
+TEST(TPUClusterResolver, IsTheTaskThatItIsTold) {
+  TPUClusterResolver resolver("grpc://a:1,b:2");
+  resolver.set_task_id(1);
+  EXPECT_EQ(resolver.task_id(), 1);
+  EXPECT_EQ(resolver.master(), "grpc://b:2");
+  EXPECT_EQ(resolver.master("worker", 0), "grpc://a:1");
+  EXPECT_EQ(resolver.master("worker", std::nullopt), "grpc://b:2");
+  resolver.set_task_id(2);
+  EXPECT_FAILS(resolver.master(), ValueError, "No task with index 2");
+  resolver.set_task_type("ps");
+  EXPECT_EQ(resolver.task_type(), "ps");
+  EXPECT_EQ(resolver.get_job_name(), "worker");
+  EXPECT_FAILS(resolver.master(), ValueError, "No such job in cluster: 'ps'");
+}
+
+TEST(TPUClusterResolver, IsTalkedToWithGrpcWhateverIsAsked) {
+  const TPUClusterResolver resolver("grpc://a:1");
+  EXPECT_EQ(resolver.rpc_layer(), "grpc");
+  EXPECT_EQ(resolver.master("worker", 0, "http"), "grpc://a:1");
+}
+
+TEST(TPUClusterResolver, CopiesWithTheTaskThatItIs) {
+  TPUClusterResolver resolver("grpc://a:1,b:2");
+  const TPUClusterResolver before = resolver;
+  resolver.set_task_id(1);
+  const TPUClusterResolver after = resolver;
+  EXPECT_EQ(before.master(), "grpc://a:1");
+  EXPECT_EQ(after.master(), "grpc://b:2");
+}
+
+TEST(TPUClusterResolver, HasTheCoordinatorAsAJobOfItsOwn) {
+  TPUClusterResolver resolver("grpc://a:1,b:2",
+                              {.coordinator_name = "coordinator", .coordinator_address = "c:3"});
+  EXPECT_EQ(resolver.cluster_spec(),
+            (ClusterResolver::ClusterSpec{{"worker", {"a:1", "b:2"}}, {"coordinator", {"c:3"}}}));
+  EXPECT_EQ(resolver.master("coordinator", 0), "grpc://c:3");
+  resolver.set_task_type("coordinator");
+  EXPECT_EQ(resolver.master(), "grpc://c:3");
+  const TPUClusterResolver simulated(
+      "local:1x1x1x1", {.coordinator_name = "coordinator", .coordinator_address = "c:3"});
+  EXPECT_TRUE(simulated.cluster_spec().empty());
+}
+
+TEST(TPUClusterResolver, RefusesACoordinatorThatNobodyCanFind) {
+  EXPECT_FAILS(TPUClusterResolver("grpc://a:1", {.coordinator_name = "c"}), ValueError,
+               "say where it is");
+  EXPECT_FAILS(TPUClusterResolver("grpc://a:1", {.coordinator_address = "c:3"}), ValueError,
+               "expected a coordinator_name");
+  EXPECT_FAILS(TPUClusterResolver("grpc://a:1",
+                                  {.coordinator_name = "worker", .coordinator_address = "c:3"}),
+               ValueError, "not the job_name");
+}
+
+TEST(TPUClusterResolver, CountsTheCoresOfItsOwnTaskOnly) {
+  const TPUClusterResolver resolver("local:2x1x1x2", "trainer");
+  EXPECT_EQ(resolver.num_accelerators("trainer", 0).at("TPU"), 4);
+  EXPECT_EQ(resolver.num_accelerators("trainer", std::nullopt).at("TPU"), 4);
+  EXPECT_TRUE(resolver.num_accelerators("trainer", 1).empty());
+  EXPECT_TRUE(resolver.num_accelerators("worker", 0).empty());
+  EXPECT_FAILS(TPUClusterResolver("grpc://a:1").num_accelerators("worker", 0), RuntimeError,
+               "can't be reached");
+}
+
+/// Tests that set what they need over an environment without TPUs.
+class TPUClusterResolverWithoutAName : public testing::Test {
+ private:
+  const ScopedEnvironment endpoints_{"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", nullptr};
+  const ScopedEnvironment name_{"TPU_NAME", nullptr};
+  const ScopedEnvironment config_{"TPU_CONFIG", nullptr};
+};
+
+TEST_F(TPUClusterResolverWithoutAName, AsksTheEnvironmentHoweverNothingIsSaid) {
   const ScopedEnvironment name("TPU_NAME", "local:1x2x1x2");
-  EXPECT_EQ(TPUClusterResolver("").mesh_shape(), (std::vector{1, 2, 1, 2}));
+  const char* const unset = nullptr;
+  for (const TPUClusterResolver& resolver :
+       {TPUClusterResolver(), TPUClusterResolver(""), TPUClusterResolver(nullptr),
+        TPUClusterResolver(unset), TPUClusterResolver({""}), TPUClusterResolver({unset})}) {
+    EXPECT_EQ(resolver.tpu(), "local:1x2x1x2");
+    EXPECT_EQ(resolver.mesh_shape(), (std::vector{1, 2, 1, 2}));
+  }
+  EXPECT_EQ(TPUClusterResolver("local:1x1x1x1").mesh_shape(), (std::vector{1, 1, 1, 1}));
+}
+
+TEST_F(TPUClusterResolverWithoutAName, SaysSoIfTheEnvironmentHasNoneEither) {
+  EXPECT_FAILS(TPUClusterResolver(), ValueError, "Please provide a TPU Name");
+  EXPECT_FAILS(TPUClusterResolver(""), ValueError, "there is no TPU here");
+  EXPECT_FAILS(TPUClusterResolver(nullptr), ValueError, "Please provide a TPU Name");
+  const ScopedEnvironment config("TPU_CONFIG", "{");
+  EXPECT_FAILS(TPUClusterResolver(), ValueError, "TPU_CONFIG");
+}
+
+TEST_F(TPUClusterResolverWithoutAName, TakesEndpointsBeforeAName) {
+  const ScopedEnvironment name("TPU_NAME", "local:1x2x1x2");
   const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", "grpc://a:1");
-  EXPECT_EQ(TPUClusterResolver("").master(), "grpc://a:1");
+  EXPECT_EQ(TPUClusterResolver().master(), "grpc://a:1");
+}
+
+TEST_F(TPUClusterResolverWithoutAName, TakesProjectAndZoneOfTheConfigurationUnlessTheyAreGiven) {
+  const ScopedEnvironment config(
+      "TPU_CONFIG", R"({"tpu_node_name": "local:1x1x1x2", "project": "p", "zone": "z"})");
+  const TPUClusterResolver resolver;
+  EXPECT_EQ(resolver.tpu(), "local:1x1x1x2");
+  EXPECT_EQ(resolver.project(), "p");
+  EXPECT_EQ(resolver.zone(), "z");
+  const TPUClusterResolver given("", {.zone = "here"});
+  EXPECT_EQ(given.project(), "p");
+  EXPECT_EQ(given.zone(), "here");
+  EXPECT_EQ(TPUClusterResolver("local:1x1x1x1").project(), "");
+  EXPECT_EQ(TPUClusterResolver("local:1x1x1x1", {.project = "q"}).project(), "q");
 }
 
 }  // namespace
