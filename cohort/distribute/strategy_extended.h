@@ -80,7 +80,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   // Properties.
 
-  /// The devices that replicas compute on, one for each local replica's device.
+  /// The devices that replicas compute on, each once. A TPUStrategy has an entry for each replica.
   virtual std::vector<Device> worker_devices() const;
   /// The devices that hold variables.
   virtual std::vector<Device> parameter_devices() const;

@@ -1,6 +1,7 @@
 #include "cohort/strategies/tpu_strategy.h"
 
 #include <algorithm>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
@@ -13,12 +14,14 @@ namespace cohort {
 
 class TPUStrategy::Extended : public StrategyExtended {
  public:
-  Extended(Settings settings, cluster::TPUClusterResolver resolver,
+  Extended(Settings settings, const cluster::TPUClusterResolver& resolver,
            tpu::DeviceAssignment assignment)
       : StrategyExtended(std::move(settings)),
-        resolver(std::move(resolver)),
+        resolver(resolver),
         assignment(std::move(assignment)) {}
 
+  std::vector<Device> worker_devices() const override { return *layout().replica_devices(); }
+  std::vector<Device> parameter_devices() const override { return worker_devices(); }
   bool require_static_shapes() const override { return true; }
 
   const cluster::TPUClusterResolver resolver;
@@ -36,6 +39,21 @@ tpu::DeviceAssignment every_core(const tpu::Topology& topology) {
   return tpu::DeviceAssignment(topology, cores);
 }
 
+/// Throws ValueError for an assignment that is not for the system, or for nothing.
+void check_assignment(const tpu::DeviceAssignment& assignment,
+                      const cluster::TPUClusterResolver& resolver) {
+  if (assignment.num_replicas() == 0) {
+    throw ValueError("TPUStrategy", "the device assignment has no replicas");
+  }
+  const std::vector<int>& mesh = assignment.topology().mesh_shape();
+  if (mesh == resolver.mesh_shape()) return;
+  throw ValueError(
+      "TPUStrategy",
+      cat("the device assignment is for another mesh than that of ", resolver.tpu(), ": expected ",
+          tpu::describe(resolver.mesh_shape()), ", got ", tpu::describe(mesh),
+          "; build it from what initialize_system(resolver) returns"));
+}
+
 }  // namespace
 
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
@@ -45,9 +63,7 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
         prepare_process();
         const auto topology = tpu::topology_of(resolver);
         auto assignment = device_assignment ? *device_assignment : every_core(topology);
-        if (assignment.num_replicas() == 0) {
-          throw ValueError("TPUStrategy", "the device assignment has no replicas");
-        }
+        check_assignment(assignment, resolver);
         std::vector<Device> slots = list_logical_devices(DeviceType::CPU);
         const int cores = assignment.num_replicas() * assignment.num_cores_per_replica();
         if (static_cast<int>(slots.size()) > cores) slots.resize(cores);
@@ -68,6 +84,7 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
             resolver, std::move(assignment));
       }()) {}
 
+TPUStrategy::TPUStrategy() : TPUStrategy(cluster::TPUClusterResolver("")) {}
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver)
     : TPUStrategy(resolver, std::nullopt, Options{}) {}
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
@@ -82,7 +99,14 @@ const cluster::TPUClusterResolver& TPUStrategy::tpu_cluster_resolver() const {
   return own().resolver;
 }
 const tpu::DeviceAssignment& TPUStrategy::device_assignment() const { return own().assignment; }
-int TPUStrategy::num_hosts() const { return own().assignment.topology().num_tasks(); }
+
+int TPUStrategy::num_hosts() const {
+  std::set<std::string> hosts;
+  for (int replica = 0; replica < own().assignment.num_replicas(); ++replica) {
+    hosts.insert(own().assignment.host_device(replica));
+  }
+  return static_cast<int>(hosts.size());
+}
 
 int TPUStrategy::num_replicas_per_host() const {
   const tpu::DeviceAssignment& assignment = own().assignment;
@@ -91,9 +115,13 @@ int TPUStrategy::num_replicas_per_host() const {
 }
 
 std::vector<std::string> TPUStrategy::tpu_devices() const {
+  const tpu::DeviceAssignment& assignment = own().assignment;
+  // "/job:localhost/replica:0", before the task.
+  const std::string system = own().resolver.get_tpu_system_metadata().devices[0];
+  const std::string job = system.substr(0, system.find("/task:"));
   std::vector<std::string> names;
-  for (int replica = 0; replica < own().assignment.num_replicas(); ++replica) {
-    names.push_back(own().assignment.tpu_device(replica, 0, own().resolver.get_job_name()));
+  for (int replica = 0; replica < assignment.num_replicas(); ++replica) {
+    names.push_back(job + assignment.tpu_device(replica));
   }
   return names;
 }

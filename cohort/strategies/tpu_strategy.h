@@ -29,9 +29,12 @@ class TPUStrategy : public Strategy {
     bool use_spmd_partitioning = false;
   };
 
+  /// On the system that the environment names: see TPUClusterResolver.
+  TPUStrategy();
   /// A replica on each core, in the order of tasks and devices. Throws RuntimeError for the address
   /// of a real TPU, which can't be reached.
   explicit TPUStrategy(const cluster::TPUClusterResolver& resolver);
+  /// Throws ValueError for an assignment without replicas, or over another mesh than the system's.
   TPUStrategy(const cluster::TPUClusterResolver& resolver,
               const tpu::DeviceAssignment& device_assignment);
   TPUStrategy(const cluster::TPUClusterResolver& resolver,
@@ -43,12 +46,14 @@ class TPUStrategy : public Strategy {
   /// Which core each logical device of each replica is.
   const tpu::DeviceAssignment& device_assignment() const;
 
+  /// The hosts that have the first logical device of a replica.
   int num_hosts() const;
   /// The replicas whose first logical device a host has, at most.
   int num_replicas_per_host() const;
 
-  /// The names of the first logical devices of the replicas, as TensorFlow lists worker_devices;
-  /// `extended().worker_devices()` are the CPU slots that play them.
+  /// The names of the first logical devices of the replicas, as TensorFlow lists worker_devices:
+  /// "/job:localhost/replica:0/task:0/device:TPU:7". `extended().worker_devices()` are the CPU
+  /// slots that play them, one for each replica.
   std::vector<std::string> tpu_devices() const;
 
  private:

@@ -4,6 +4,8 @@
 #include "cohort/collectives/cross_device_ops.h"
 #include "cohort/device/logical_devices.h"
 #include "cohort/distribute/default_strategy.h"
+#include "cohort/strategies/tpu_strategy.h"
+#include "tests/base/scoped_environment.h"
 #include "tests/reference/reference.h"
 
 namespace cohort {
@@ -163,9 +165,12 @@ TEST_F(StrategyPage23, DistributeValuesFromFunction3) {
   EXPECT_THAT(local_result(two()), ElementsAre(2, 2));
 }
 
-// "4. Place values on devices and distribute", on the devices of a MirroredStrategy.
+// "4. Place values on devices and distribute". The page's TPU is the one that the environment
+// names.
 TEST_F(StrategyPage23, DistributeValuesFromFunction4) {
-  Strategy strategy = two();
+  const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", nullptr);
+  const ScopedEnvironment name("TPU_NAME", "local:2x2x1x2");
+  TPUStrategy strategy;
   const auto worker_devices = strategy.extended().worker_devices();
   std::vector<Tensor> multiple_values;
   for (int i = 0; i < strategy.num_replicas_in_sync(); ++i) {
@@ -175,7 +180,7 @@ TEST_F(StrategyPage23, DistributeValuesFromFunction4) {
   auto distributed_values = strategy.distribute_values_from_function(
       [&](const ValueContext& ctx) { return multiple_values[ctx.replica_id_in_sync_group]; });
   EXPECT_EQ(*distributed_values.devices(), worker_devices);
-  EXPECT_EQ(number(strategy.reduce(ReduceOp::SUM, distributed_values)), 2);
+  EXPECT_EQ(number(strategy.reduce(ReduceOp::SUM, distributed_values)), 8);
 }
 
 // run, "1. Constant tensor input". The page prints a tensor, because there is one replica; here

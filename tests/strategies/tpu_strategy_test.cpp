@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "cohort/device/configuration.h"
 #include "cohort/metrics/metric.h"
 #include "cohort/optim/model.h"
 #include "cohort/optim/optimizer.h"
@@ -15,6 +16,7 @@
 #include "cohort/variables/operators.h"
 #include "cohort/variables/variable.h"
 #include "tests/base/failing.h"
+#include "tests/base/scoped_environment.h"
 
 namespace cohort {
 namespace {
@@ -40,7 +42,8 @@ TEST(TPUStrategy, HasAReplicaOnEachCoreByDefault) {
   EXPECT_EQ(strategy.extended().logical_devices_per_replica(), 1);
   EXPECT_EQ(strategy.num_hosts(), 1);
   EXPECT_EQ(strategy.num_replicas_per_host(), 8);
-  EXPECT_EQ(strategy.tpu_devices()[7], "/job:worker/task:0/device:TPU:7");
+  EXPECT_EQ(strategy.tpu_devices(), resolver.get_tpu_system_metadata().devices);
+  EXPECT_EQ(strategy.tpu_devices()[7], "/job:localhost/replica:0/task:0/device:TPU:7");
   EXPECT_TRUE(strategy.extended().require_static_shapes());
   const auto ids = strategy.run([] { return get_replica_context().replica_id_in_sync_group(); });
   EXPECT_THAT(ids.values(), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
@@ -52,6 +55,53 @@ TEST(TPUStrategy, TakesReplicasAndLogicalDevicesFromTheAssignment) {
   EXPECT_EQ(strategy.extended().logical_devices_per_replica(), 4);
   EXPECT_EQ(strategy.num_replicas_per_host(), 2);
   EXPECT_EQ(strategy.device_assignment().num_cores_per_replica(), 4);
+}
+
+/// A system of two slots, each of which plays half of the cores.
+class TPUStrategyOnTwoSlots : public testing::Test {
+ protected:
+  TPUStrategyOnTwoSlots() { configure({.cpu_devices = 2}); }
+  ~TPUStrategyOnTwoSlots() override { configure({}); }
+};
+
+TEST_F(TPUStrategyOnTwoSlots, HasAWorkerDeviceForEachReplica) {
+  const TPUStrategy strategy(TPUClusterResolver("local:2x1x1x2"));
+  const std::vector<Device> slots{"cpu:0", "cpu:0", "cpu:1", "cpu:1"};
+  EXPECT_EQ(strategy.extended().worker_devices(), slots);
+  EXPECT_EQ(strategy.extended().parameter_devices(), slots);
+  const auto scope = strategy.scope();
+  EXPECT_EQ(*Variable(1.0f).devices(), slots);
+}
+
+TEST(TPUStrategy, CountsTheHostsThatHaveReplicas) {
+  const TPUClusterResolver resolver("local:2x2x1x2");
+  const auto on_two_tasks = [&](int replicas) {
+    return TPUStrategy(resolver, DeviceAssignment::build(tpu::Topology::full_mesh({2, 2, 1, 2}, 2),
+                                                         {.computation_shape = {1, 1, 1, 2},
+                                                          .num_replicas = replicas}));
+  };
+  EXPECT_EQ(on_two_tasks(1).num_hosts(), 1);
+  EXPECT_EQ(on_two_tasks(1).num_replicas_per_host(), 1);
+  EXPECT_EQ(on_two_tasks(4).num_hosts(), 2);
+  EXPECT_EQ(on_two_tasks(4).num_replicas_per_host(), 2);
+}
+
+TEST(TPUStrategy, RefusesAnAssignmentForAnotherMesh) {
+  const auto large = tpu::topology_of(TPUClusterResolver("local:4x2x1x2"));
+  EXPECT_FAILS(TPUStrategy(TPUClusterResolver("local:2x2x1x2"), DeviceAssignment::build(large)),
+               ValueError, "local:2x2x1x2: expected [2, 2, 1, 2], got [4, 2, 1, 2]");
+}
+
+TEST(TPUStrategy, WithoutAResolverAsksTheEnvironment) {
+  const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", nullptr);
+  {
+    const ScopedEnvironment name("TPU_NAME", "local:1x1x1x2");
+    const TPUStrategy strategy;
+    EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+    EXPECT_EQ(strategy.tpu_cluster_resolver().tpu(), "local:1x1x1x2");
+  }
+  const ScopedEnvironment name("TPU_NAME", nullptr);
+  EXPECT_FAILS(TPUStrategy{}, ValueError, "Please provide a TPU Name");
 }
 
 TEST(TPUStrategy, TakesRunOptionsWhichChangeNothing) {
