@@ -119,10 +119,10 @@ class ModeGuard {
   ModeGuard& operator=(const ModeGuard&) = delete;
 };
 
-/// Says for a block which copy is updated; restores what was before.
+/// Says for a block which copy is updated, nothing for none; restores what was before.
 class UpdateGuard {
  public:
-  explicit UpdateGuard(int copy) : before_(thread_context().updating) {
+  explicit UpdateGuard(std::optional<int> copy) : before_(thread_context().updating) {
     thread_context().updating = copy;
   }
   ~UpdateGuard() { thread_context().updating = before_; }

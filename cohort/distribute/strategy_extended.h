@@ -143,7 +143,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   template <class F, class... Args>
   auto update_ungrouped(const Variable& variable, F&& fn, const Args&... args);
 
-  /// Calls fn(args…) once for each of the `non_slot_devices`.
+  /// Calls fn(args…) once for each of the `non_slot_devices`; on the host of a TPUStrategy without
+  /// an `update_replica_id`.
   template <class F, class... Args>
   auto update_non_slot(const std::vector<Device>& colocate_with, F&& fn, const Args&... args);
 
@@ -207,6 +208,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   /// The replica context that the default strategy is always in; null for all others.
   virtual ReplicaContext* standing_context() { return nullptr; }
+
+  /// The host that does `update_non_slot`, once and as no replica; nothing where the devices of
+  /// variables do it.
+  virtual std::optional<Device> non_slot_host() const { return std::nullopt; }
 
  private:
   struct Team;  // a crew and the contexts of its replicas

@@ -24,6 +24,9 @@ class TPUStrategy::Extended : public StrategyExtended {
   std::vector<Device> parameter_devices() const override { return worker_devices(); }
   bool require_static_shapes() const override { return true; }
 
+  /// All cores are in one task, whose CPU is the first slot.
+  std::optional<Device> non_slot_host() const override { return layout().device(0); }
+
   const cluster::TPUClusterResolver resolver;
   const tpu::DeviceAssignment assignment;
 };

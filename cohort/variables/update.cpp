@@ -36,11 +36,14 @@ void check_update(const StrategyExtended& strategy, const Variable& variable) {
 Placement non_slot_placement(const StrategyExtended& strategy,
                              const std::vector<Device>& colocate_with) {
   constexpr const char* kWhere = "extended.update_non_slot";
-  const bool mirrored = strategy.variable_kind() == StrategyExtended::VariableKind::MIRRORED;
+  const std::optional<Device> host = strategy.non_slot_host();
+  if (host && colocate_with == std::vector{*host}) return Placement::single(*host);
+  const bool mirrored =
+      !host && strategy.variable_kind() == StrategyExtended::VariableKind::MIRRORED;
   if (mirrored && colocate_with == strategy.layout().devices()) {
     return Placement::by(strategy, Synchronization::ON_WRITE);
   }
-  if (!mirrored && colocate_with.size() == 1) return Placement::single(colocate_with[0]);
+  if (!host && !mirrored && colocate_with.size() == 1) return Placement::single(colocate_with[0]);
   throw ValueError(kWhere, cat("colocate_with are not this strategy's devices: expected ",
                                mirrored ? strategy.layout().copies() : 1, " of them, got ",
                                colocate_with.size(), "; pass what non_slot_devices() returns"));
@@ -81,6 +84,7 @@ void check_same_on_replicas(const char* where, std::span<const at::Tensor> value
 
 std::vector<Device> StrategyExtended::non_slot_devices(
     const std::vector<Variable>& variables) const {
+  if (const auto host = non_slot_host()) return {*host};
   if (variable_kind() == VariableKind::MIRRORED) return layout().devices();
   const auto by_name = [](const Variable& a, const Variable& b) { return a.name() < b.name(); };
   const auto first = std::min_element(variables.begin(), variables.end(), by_name);

@@ -28,10 +28,11 @@ class EnterCrossReplica {
   std::optional<ModeGuard> mode_;
 };
 
-/// In update context of one copy, for a block: on its device, without gradients.
+/// In update context of one copy, or of none, for a block: on its device, without gradients.
 class UpdateContext {
  public:
-  UpdateContext(int component, const Device& device) : update_(component), device_(device) {}
+  UpdateContext(std::optional<int> component, const Device& device)
+      : update_(component), device_(device) {}
 
  private:
   UpdateGuard update_;
@@ -123,15 +124,20 @@ auto spread(const Leaf& leaf, const std::vector<Result>& of_copies, std::span<co
 
 enum class Grouping { MIRRORED, LISTED };
 
+/// The update context names the component, or is that of a host which is no replica.
+enum class Updates { COMPONENT, HOST };
+
 /// Calls `call(component)` in update context of each copy, with the first component over it, and
 /// groups what it returns.
 template <Grouping grouping, class Call>
-auto for_each_copy(const Placement& placement, Call&& call) {
+auto for_each_copy(const Placement& placement, Updates updates, Call&& call) {
   using Result = std::remove_cvref_t<std::invoke_result_t<Call&, int>>;
   const int copies = static_cast<int>(placement.copies.size());
   auto in_context = [&](int copy) {
-    const UpdateContext context(placement.first_of[copy], placement.copies[copy]);
-    return call(placement.first_of[copy]);
+    const int component = placement.first_of[copy];
+    const auto id = updates == Updates::HOST ? std::nullopt : std::optional(component);
+    const UpdateContext context(id, placement.copies[copy]);
+    return call(component);
   };
   if constexpr (std::is_void_v<Result>) {
     for (int copy = 0; copy < copies; ++copy) in_context(copy);
@@ -158,7 +164,7 @@ auto update_in_cross_replica(StrategyExtended& strategy, const Variable& variabl
   (refuse_per_replica("extended.update", args), ...);
   const EnterCrossReplica entered(strategy);
   const VariableState& state = *variable.state();
-  return for_each_copy<grouping>(state.placement, [&](int component) {
+  return for_each_copy<grouping>(state.placement, Updates::COMPONENT, [&](int component) {
     at::Tensor copy = state.components[component];
     return fn(copy, argument_for(args, component, state.components.size())...);
   });
@@ -195,7 +201,8 @@ auto update_devices(StrategyExtended& strategy, const std::vector<Device>& devic
   (refuse_per_replica(kWhere, args), ...);
   const Placement placement = non_slot_placement(strategy, devices);
   const EnterCrossReplica entered(strategy);
-  return for_each_copy<grouping>(placement, [&]([[maybe_unused]] int component) {
+  const Updates updates = strategy.non_slot_host() ? Updates::HOST : Updates::COMPONENT;
+  return for_each_copy<grouping>(placement, updates, [&]([[maybe_unused]] int component) {
     return fn(argument_for(args, component, placement.copy_of.size())...);
   });
 }

@@ -14,6 +14,7 @@
 #include "cohort/tpu/tpu_system.h"
 #include "cohort/variables/logical_device.h"
 #include "cohort/variables/operators.h"
+#include "cohort/variables/update.h"
 #include "cohort/variables/variable.h"
 #include "tests/base/failing.h"
 #include "tests/base/scoped_environment.h"
@@ -71,6 +72,36 @@ TEST_F(TPUStrategyOnTwoSlots, HasAWorkerDeviceForEachReplica) {
   EXPECT_EQ(strategy.extended().parameter_devices(), slots);
   const auto scope = strategy.scope();
   EXPECT_EQ(*Variable(1.0f).devices(), slots);
+}
+
+TEST_F(TPUStrategyOnTwoSlots, UpdatesOnceOnTheHostWhatBelongsToNoVariable) {
+  const TPUStrategy strategy(TPUClusterResolver("local:2x1x1x2"));
+  auto& extended = strategy.extended();
+  const auto scope = strategy.scope();
+  const Variable v(1.0f, {.aggregation = Aggregation::MEAN});
+  EXPECT_EQ(extended.non_slot_devices({v}), std::vector<Device>{"cpu:0"});
+  EXPECT_EQ(extended.non_slot_devices({}), std::vector<Device>{"cpu:0"});
+  int calls = 0;
+  const auto count = [&](float x) {
+    ++calls;
+    EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_EQ(update_replica_id(), std::nullopt);
+    EXPECT_EQ(v.value().item<float>(), 1);
+    return x;
+  };
+  const Mirrored<float> of_replicas(std::vector<float>{5, 6, 7, 8}, v.devices());
+  EXPECT_THAT(extended.update_non_slot({"cpu:0"}, count, of_replicas).values(), ElementsAre(5));
+  EXPECT_THAT(update_non_slot_ungrouped(extended, {"cpu:0"}, count, 2.0f), ElementsAre(2));
+  EXPECT_EQ(calls, 2);
+  extended.update(v, [&](Tensor&) {
+    const auto id = update_replica_id();
+    EXPECT_TRUE(id);
+    extended.update_non_slot({"cpu:0"}, [] { EXPECT_FALSE(update_replica_id()); });
+    EXPECT_EQ(update_replica_id(), id);
+  });
+  EXPECT_FAILS(extended.update_non_slot({"cpu:0", "cpu:1"}, [] {}), ValueError,
+               "expected 1 of them, got 2; pass what non_slot_devices() returns");
+  EXPECT_FAILS(extended.update_non_slot({"cpu:1"}, [] {}), ValueError, "non_slot_devices()");
 }
 
 TEST(TPUStrategy, CountsTheHostsThatHaveReplicas) {
