@@ -213,6 +213,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// variables do it.
   virtual std::optional<Device> non_slot_host() const { return std::nullopt; }
 
+  /// Why the variables of this strategy are lost, and what to do; null while they are there.
+  virtual const std::string* variables_lost() const { return nullptr; }
+
  private:
   struct Team;  // a crew and the contexts of its replicas
 

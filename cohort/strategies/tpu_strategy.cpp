@@ -18,7 +18,12 @@ class TPUStrategy::Extended : public StrategyExtended {
            tpu::DeviceAssignment assignment)
       : StrategyExtended(std::move(settings)),
         resolver(resolver),
-        assignment(std::move(assignment)) {}
+        assignment(std::move(assignment)),
+        losses_(tpu::losses_of(resolver)),
+        losses_before_(losses_->load()),
+        why_lost_(cat("the TPU system ", resolver.tpu(),
+                      " was started again or stopped after its TPUStrategy was made; make the "
+                      "strategy and its variables anew")) {}
 
   std::vector<Device> worker_devices() const override { return *layout().replica_devices(); }
   std::vector<Device> parameter_devices() const override { return worker_devices(); }
@@ -27,8 +32,17 @@ class TPUStrategy::Extended : public StrategyExtended {
   /// All cores are in one task, whose CPU is the first slot.
   std::optional<Device> non_slot_host() const override { return layout().device(0); }
 
+  const std::string* variables_lost() const override {
+    return losses_->load(std::memory_order_relaxed) == losses_before_ ? nullptr : &why_lost_;
+  }
+
   const cluster::TPUClusterResolver resolver;
   const tpu::DeviceAssignment assignment;
+
+ private:
+  const std::shared_ptr<const std::atomic<std::uint64_t>> losses_;
+  const std::uint64_t losses_before_;
+  const std::string why_lost_;
 };
 
 namespace {

@@ -22,6 +22,8 @@ namespace cohort {
 ///
 /// The simulated cores are dealt out to this machine's CPU slots in blocks. Results depend on the
 /// replicas and their logical devices, and not on the slots.
+///
+/// Variables are lost when the system is started again or stopped (tpu_system.h).
 class TPUStrategy : public Strategy {
  public:
   struct Options {

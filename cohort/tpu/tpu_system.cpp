@@ -1,7 +1,8 @@
 #include "cohort/tpu/tpu_system.h"
 
-#include <set>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "cohort/base/log.h"
 #include "cohort/base/mutex.h"
@@ -9,29 +10,45 @@
 namespace cohort::tpu {
 namespace {
 
-/// The systems of this process that are started, by name.
-class StartedSystems {
+/// The systems of this process, by name.
+class Systems {
  public:
-  static StartedSystems& of_process() {
-    static auto* const systems = new StartedSystems();
+  static Systems& of_process() {
+    static auto* const systems = new Systems();
     return *systems;
   }
 
-  /// False if it was there already.
-  bool add(const std::string& name) COHORT_EXCLUDES(mutex_) {
+  /// False if it was started already; what it held is lost then.
+  bool start(const std::string& name) COHORT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    return names_.insert(name).second;
+    System& system = systems_[name];
+    if (system.is_started) system.losses->fetch_add(1);
+    return !std::exchange(system.is_started, true);
   }
 
-  /// False if it was not there.
-  bool remove(const std::string& name) COHORT_EXCLUDES(mutex_) {
+  /// False if it was not started.
+  bool stop(const std::string& name) COHORT_EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    return names_.erase(name) > 0;
+    System& system = systems_[name];
+    system.losses->fetch_add(1);
+    return std::exchange(system.is_started, false);
+  }
+
+  std::shared_ptr<const std::atomic<std::uint64_t>> losses(const std::string& name)
+      COHORT_EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return systems_[name].losses;
   }
 
  private:
+  struct System {
+    bool is_started = false;
+    std::shared_ptr<std::atomic<std::uint64_t>> losses =
+        std::make_shared<std::atomic<std::uint64_t>>(0);
+  };
+
   Mutex mutex_;
-  std::set<std::string> names_ COHORT_GUARDED_BY(mutex_);
+  std::map<std::string, System> systems_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -42,19 +59,24 @@ Topology topology_of(const cluster::TPUClusterResolver& resolver) {
 
 Topology initialize_system(const cluster::TPUClusterResolver& resolver) {
   Topology topology = topology_of(resolver);
-  if (!StartedSystems::of_process().add(resolver.tpu())) {
+  if (!Systems::of_process().start(resolver.tpu())) {
     log::warning("TPU system ", resolver.tpu(),
-                 " has already been initialized: do not use variables that were made before");
+                 " has already been initialized: the variables that were made before are lost");
   }
   log::info("Initializing the TPU system: ", resolver.tpu());
   return topology;
 }
 
 void shutdown_system(const cluster::TPUClusterResolver& resolver) {
-  if (!StartedSystems::of_process().remove(resolver.tpu())) {
+  if (!Systems::of_process().stop(resolver.tpu())) {
     log::warning("TPU system ", resolver.tpu(), " is shut down, but has not been initialized");
   }
   log::info("Shutting down the TPU system: ", resolver.tpu());
+}
+
+std::shared_ptr<const std::atomic<std::uint64_t>> losses_of(
+    const cluster::TPUClusterResolver& resolver) {
+  return Systems::of_process().losses(resolver.tpu());
 }
 
 }  // namespace cohort::tpu

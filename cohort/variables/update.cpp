@@ -31,6 +31,7 @@ EnterCrossReplica::EnterCrossReplica(StrategyExtended& strategy) {
 void check_update(const StrategyExtended& strategy, const Variable& variable) {
   require_cross_replica(strategy, "extended.update");
   check_owner(strategy, variable, "extended.update");
+  check_not_lost(*variable.state(), "extended.update");
 }
 
 Placement non_slot_placement(const StrategyExtended& strategy,

@@ -40,7 +40,8 @@ class UpdateContext {
   at::NoGradGuard no_grad_;
 };
 
-/// Throws RuntimeError in the wrong context, ValueError for a variable of another strategy.
+/// Throws RuntimeError in the wrong context and for a variable that is lost, ValueError for one of
+/// another strategy.
 void check_update(const StrategyExtended& strategy, const Variable& variable);
 
 /// Where `update_non_slot` calls its function. Throws ValueError unless `colocate_with` are the

@@ -110,8 +110,14 @@ const char* VariableState::kind_name() const {
 
 std::string VariableState::describe() const { return cat(kind_name(), " '", name(), "'"); }
 
+void check_not_lost(const VariableState& variable, const char* where) {
+  const std::string* why = variable.owner ? variable.owner->variables_lost() : nullptr;
+  if (why) throw RuntimeError(where, cat(variable.describe(), " is lost: ", *why));
+}
+
 Access access(const VariableState& variable, const char* where) {
   const ThreadContext& context = thread_context();
+  check_not_lost(variable, where);
   if (!has_strategy() || !variable.owner) return {};
   const Mode& mode = context.modes.back();
   if (mode.strategy != variable.owner.get()) {

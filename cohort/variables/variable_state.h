@@ -65,8 +65,12 @@ struct Access {
   ReplicaContext* replica = nullptr;  ///< In a replica.
 };
 
-/// Throws RuntimeError when another strategy than the variable's is current.
+/// Throws RuntimeError when another strategy than the variable's is current, and for a variable
+/// that is lost.
 Access access(const VariableState& variable, const char* where);
+
+/// Throws RuntimeError if the variable is lost, as those of a TPU system that was started again.
+void check_not_lost(const VariableState& variable, const char* where);
 
 /// The variable whose component or copy the tensor is; null if none.
 ///

@@ -135,6 +135,59 @@ TEST(TPUStrategy, WithoutAResolverAsksTheEnvironment) {
   EXPECT_FAILS(TPUStrategy{}, ValueError, "Please provide a TPU Name");
 }
 
+/// A strategy on a system that was started, and a variable of it.
+class TPUVariable : public testing::Test {
+ protected:
+  TPUVariable() { tpu::initialize_system(resolver); }
+  ~TPUVariable() override { tpu::shutdown_system(resolver); }
+
+  Variable make(const TPUStrategy& strategy) const {
+    const auto scope = strategy.scope();
+    return Variable(1.0f, {.name = "weight", .aggregation = Aggregation::MEAN});
+  }
+  void expect_lost(const TPUStrategy& strategy, const Variable& v) const {
+    const char* const text =
+        "MirroredVariable 'weight' is lost: the TPU system local:1x2x1x2 was started again or "
+        "stopped after its TPUStrategy was made; make the strategy and its variables anew";
+    EXPECT_FAILS(v.value(), RuntimeError, text);
+    EXPECT_FAILS(v.assign(2.0f), RuntimeError, text);
+    EXPECT_FAILS(strategy.run([&] { v.assign_add(1.0f); }), RuntimeError, text);
+    EXPECT_FAILS(strategy.extended().update(v, [](Tensor&) {}), RuntimeError, text);
+    EXPECT_FAILS(strategy.extended().read_var(v), RuntimeError, text);
+    EXPECT_FAILS(TPUStrategy(resolver).run([&] { v.value(); }), RuntimeError, text);
+  }
+
+  const TPUClusterResolver resolver{"local:1x2x1x2"};
+};
+
+TEST_F(TPUVariable, IsLostWhenItsSystemIsStartedAgain) {
+  const TPUStrategy strategy(resolver);
+  const Variable v = make(strategy);
+  EXPECT_EQ(v.value().item<float>(), 1);
+  tpu::initialize_system(resolver);
+  expect_lost(strategy, v);
+  const TPUStrategy anew(resolver);
+  EXPECT_EQ(make(anew).value().item<float>(), 1);
+}
+
+TEST_F(TPUVariable, IsLostWhenItsSystemIsStopped) {
+  const TPUStrategy strategy(resolver);
+  const Variable v = make(strategy);
+  tpu::shutdown_system(resolver);
+  expect_lost(strategy, v);
+  tpu::initialize_system(resolver);
+  expect_lost(strategy, v);
+}
+
+TEST_F(TPUVariable, StaysWhenAnotherSystemIsStartedAgain) {
+  const TPUStrategy strategy(resolver);
+  const Variable v = make(strategy);
+  const TPUClusterResolver other("local:1x2x2x1");
+  for (int i = 0; i < 2; ++i) tpu::initialize_system(other);
+  tpu::shutdown_system(other);
+  EXPECT_EQ(v.value().item<float>(), 1);
+}
+
 TEST(TPUStrategy, TakesRunOptionsWhichChangeNothing) {
   const TPUStrategy strategy = strategy_of({1, 1, 1, 1}, 2);
   const auto twice = [](int x) { return 2 * x; };

@@ -65,6 +65,21 @@ TEST_F(TPUSystem, StartsAnewAfterItWasStopped) {
   EXPECT_EQ(warnings(""), 0);
 }
 
+TEST_F(TPUSystem, LosesItsVariablesWhenStartedAgainAndWhenStopped) {
+  const auto losses = losses_of(small_);
+  const auto before = losses->load();
+  initialize_system(small_);
+  EXPECT_EQ(losses->load(), before);
+  initialize_system(small_);
+  EXPECT_EQ(losses->load(), before + 1);
+  initialize_system(large_);
+  EXPECT_EQ(losses->load(), before + 1);
+  shutdown_system(small_);
+  EXPECT_EQ(losses->load(), before + 2);
+  initialize_system(small_);
+  EXPECT_EQ(losses->load(), before + 2);
+}
+
 TEST_F(TPUSystem, WarnsWhenStoppedWithoutHavingBeenStarted) {
   shutdown_system(small_);
   EXPECT_EQ(warnings("local:2x2x1x2 is shut down, but has not been initialized"), 1);
