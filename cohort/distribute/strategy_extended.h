@@ -216,6 +216,13 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Why the variables of this strategy are lost, and what to do; null while they are there.
   virtual const std::string* variables_lost() const { return nullptr; }
 
+  /// The replica of this strategy that is on the core of another strategy's replica, whose code may
+  /// read this one's variables; nothing if there is none.
+  virtual std::optional<int> replica_on_core_of(const StrategyExtended& /*other*/,
+                                                int /*replica*/) const {
+    return std::nullopt;
+  }
+
  private:
   struct Team;  // a crew and the contexts of its replicas
 

@@ -36,6 +36,16 @@ class TPUStrategy::Extended : public StrategyExtended {
     return losses_->load(std::memory_order_relaxed) == losses_before_ ? nullptr : &why_lost_;
   }
 
+  std::optional<int> replica_on_core_of(const StrategyExtended& other, int replica) const override {
+    const auto* const tpu = dynamic_cast<const Extended*>(&other);
+    if (!tpu || tpu->resolver.tpu() != resolver.tpu()) return std::nullopt;
+    const tpu::Coordinates& core = tpu->assignment.coordinates(replica, 0);
+    for (int own = 0; own < assignment.num_replicas(); ++own) {
+      if (assignment.coordinates(own, 0) == core) return own;
+    }
+    return std::nullopt;
+  }
+
   const cluster::TPUClusterResolver resolver;
   const tpu::DeviceAssignment assignment;
 

@@ -23,7 +23,8 @@ namespace cohort {
 /// The simulated cores are dealt out to this machine's CPU slots in blocks. Results depend on the
 /// replicas and their logical devices, and not on the slots.
 ///
-/// Variables are lost when the system is started again or stopped (tpu_system.h).
+/// Replicas may read variables of another TPUStrategy on the same system: they see the component on
+/// their own core. Variables are lost when the system is started again or stopped (tpu_system.h).
 class TPUStrategy : public Strategy {
  public:
   struct Options {

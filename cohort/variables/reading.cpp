@@ -30,8 +30,9 @@ namespace {
 }
 
 /// In a replica that wants the aggregate: a collective, so that all replicas must be here.
-at::Tensor aggregate_in_replica(const VariableState& variable, ReplicaContext& replica) {
-  const at::Tensor& own = variable.components[replica.local_id()];
+at::Tensor aggregate_in_replica(const VariableState& variable, const Access& access) {
+  const at::Tensor& own = variable.components[access.component];
+  ReplicaContext& replica = *access.replica;
   switch (variable.options.aggregation) {
     case Aggregation::NONE:
       throw_not_aggregated(variable);
@@ -76,7 +77,7 @@ at::Tensor aggregate(const VariableState& variable) {
 }
 
 at::Tensor read(const VariableState& variable, Reader reader) {
-  const Access access = detail::access(variable, where_of(reader));
+  const Access access = read_access(variable, where_of(reader));
   if (!variable.on_read()) {
     const bool cross = access.where == Access::CROSS_REPLICA;
     return variable.components[cross ? preferred_component(variable, reader) : access.component];
@@ -93,7 +94,7 @@ at::Tensor read(const VariableState& variable, Reader reader) {
     case Access::UPDATE:
       return variable.components[access.component];
     case Access::REPLICA:
-      return thread_context().sync_on_read ? aggregate_in_replica(variable, *access.replica)
+      return thread_context().sync_on_read ? aggregate_in_replica(variable, access)
                                            : variable.components[access.component];
   }
   return {};

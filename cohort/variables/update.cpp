@@ -110,7 +110,7 @@ VariableColocation::~VariableColocation() {
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const {
   const detail::VariableState& state = *variable.state();
-  detail::access(state, "extended.read_var");
+  detail::read_access(state, "extended.read_var");
   return state.on_read() ? detail::aggregate(state) : at::Tensor(variable);
 }
 

@@ -59,7 +59,7 @@ const std::function<at::Tensor(const at::Tensor&)>& Variable::constraint() const
 const char* Variable::kind_name() const { return state_->kind_name(); }
 
 at::Tensor Variable::handle() const {
-  return state_->components[detail::access(*state_, "variable.handle").component];
+  return state_->components[detail::read_access(*state_, "variable.handle").component];
 }
 const std::vector<at::Tensor>& Variable::components() const { return state_->components; }
 
@@ -68,7 +68,7 @@ std::string Variable::component_name(std::size_t i) const {
 }
 
 Device Variable::device() const {
-  const int component = detail::access(*state_, "variable.device").component;
+  const int component = detail::read_access(*state_, "variable.device").component;
   return state_->placement.copies[state_->placement.copy_of[component]];
 }
 const DeviceList& Variable::devices() const { return state_->placement.devices; }

@@ -135,6 +135,19 @@ Access access(const VariableState& variable, const char* where) {
   return {Access::REPLICA, one ? 0 : mode.replica->local_id(), mode.replica};
 }
 
+Access read_access(const VariableState& variable, const char* where) {
+  const auto& modes = thread_context().modes;
+  const StrategyExtended* const owner = variable.owner.get();
+  if (owner && !modes.empty() && modes.back().strategy != owner && modes.back().replica) {
+    const Mode& mode = modes.back();
+    if (const auto beside = owner->replica_on_core_of(*mode.strategy, mode.replica->local_id())) {
+      check_not_lost(variable, where);
+      return {Access::REPLICA, *beside, mode.replica};
+    }
+  }
+  return access(variable, where);
+}
+
 std::shared_ptr<VariableState> variable_of(const at::Tensor& tensor) {
   const CopyTag* tag = tag_of(tensor);
   auto variable = tag ? tag->variable.lock() : nullptr;

@@ -69,6 +69,10 @@ struct Access {
 /// that is lost.
 Access access(const VariableState& variable, const char* where);
 
+/// The same for code that only reads, which replicas of another TPUStrategy may do: they see the
+/// component on their own core.
+Access read_access(const VariableState& variable, const char* where);
+
 /// Throws RuntimeError if the variable is lost, as those of a TPU system that was started again.
 void check_not_lost(const VariableState& variable, const char* where);
 

@@ -14,6 +14,7 @@
 #include "cohort/tpu/tpu_system.h"
 #include "cohort/variables/logical_device.h"
 #include "cohort/variables/operators.h"
+#include "cohort/variables/reading.h"
 #include "cohort/variables/update.h"
 #include "cohort/variables/variable.h"
 #include "tests/base/failing.h"
@@ -63,6 +64,14 @@ class TPUStrategyOnTwoSlots : public testing::Test {
  protected:
   TPUStrategyOnTwoSlots() { configure({.cpu_devices = 2}); }
   ~TPUStrategyOnTwoSlots() override { configure({}); }
+
+  /// A replica on each of the cores of a chip, in this order.
+  static TPUStrategy on_cores(const std::vector<int>& cores, const char* tpu = "local:1x1x1x2") {
+    const TPUClusterResolver resolver(tpu);
+    std::vector<std::vector<tpu::Coordinates>> assignment;
+    for (const int core : cores) assignment.push_back({{0, 0, 0, core}});
+    return TPUStrategy(resolver, DeviceAssignment(tpu::topology_of(resolver), assignment));
+  }
 };
 
 TEST_F(TPUStrategyOnTwoSlots, HasAWorkerDeviceForEachReplica) {
@@ -102,6 +111,48 @@ TEST_F(TPUStrategyOnTwoSlots, UpdatesOnceOnTheHostWhatBelongsToNoVariable) {
   EXPECT_FAILS(extended.update_non_slot({"cpu:0", "cpu:1"}, [] {}), ValueError,
                "expected 1 of them, got 2; pass what non_slot_devices() returns");
   EXPECT_FAILS(extended.update_non_slot({"cpu:1"}, [] {}), ValueError, "non_slot_devices()");
+}
+
+TEST_F(TPUStrategyOnTwoSlots, ReadsVariablesOfAnotherOneByCore) {
+  const TPUStrategy forward = on_cores({0, 1}), reversed = on_cores({1, 0});
+  EXPECT_THAT(reversed.tpu_devices(), ElementsAre("/job:localhost/replica:0/task:0/device:TPU:1",
+                                                  "/job:localhost/replica:0/task:0/device:TPU:0"));
+  const auto make = [&](const VariableOptions& options) {
+    const auto scope = forward.scope();
+    return Variable(1.0f, options);
+  };
+  const Variable v = make({.trainable = false});
+  const Variable on_read =
+      make({.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
+  for (const Variable& each : {v, on_read}) each.components()[1].fill_(42);
+  for (const Variable& each : {v, on_read}) {
+    const auto read = [&] { return each.read_value().item<double>(); };
+    EXPECT_THAT(forward.run(read).values(), ElementsAre(1, 42));
+    EXPECT_THAT(reversed.run(read).values(), ElementsAre(42, 1));
+  }
+  EXPECT_THAT(reversed.run([&] { return v.device(); }).values(), ElementsAre("cpu:1", "cpu:0"));
+  const auto sum = [&] {
+    const VariableSyncOnReadContext sync;
+    return Tensor(on_read).item<double>();
+  };
+  EXPECT_THAT(reversed.run(sum).values(), ElementsAre(43, 43));
+}
+
+TEST_F(TPUStrategyOnTwoSlots, MixesWithAnotherOneOnlyToReadInReplicasOnItsCores) {
+  const TPUStrategy strategy = on_cores({0}), reversed = on_cores({1, 0});
+  const TPUStrategy elsewhere = on_cores({0}, "local:1x1x1x4");
+  const auto make = [&] {
+    const auto scope = strategy.scope();
+    return Variable(1.0f);
+  };
+  const Variable v = make();
+  const auto read = [&] { return v.value().item<float>(); };
+  EXPECT_EQ(on_cores({0}).run(read).values()[0], 1);
+  EXPECT_FAILS(reversed.run(read), RuntimeError, "Mixing different");
+  EXPECT_FAILS(elsewhere.run(read), RuntimeError, "Mixing different");
+  EXPECT_FAILS(on_cores({0}).run([&] { v.assign(2.0f); }), RuntimeError, "Mixing different");
+  const auto scope = reversed.scope();
+  EXPECT_FAILS(read(), RuntimeError, "Mixing different");
 }
 
 TEST(TPUStrategy, CountsTheHostsThatHaveReplicas) {
