@@ -8,3 +8,4 @@
 #include "cohort/compat/input.h"
 #include "cohort/compat/strategy.h"
 #include "cohort/compat/strategy_extended.h"
+#include "cohort/compat/tpu.h"

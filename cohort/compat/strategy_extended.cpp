@@ -19,4 +19,10 @@ bool experimental_should_init(const StrategyExtended& extended) {
   return extended.should_init();
 }
 
+LogicalDeviceScope experimental_logical_device(const StrategyExtended& extended,
+                                               int logical_device_id) {
+  warn_deprecated("experimental_logical_device", "use extended.logical_device()");
+  return extended.logical_device(logical_device_id);
+}
+
 }  // namespace cohort::compat

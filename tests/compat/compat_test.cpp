@@ -13,7 +13,12 @@
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
+#include "cohort/strategies/tpu_strategy.h"
+#include "cohort/tpu/tpu_system.h"
+#include "cohort/variables/variable.h"
+#include "cohort/variables/variable_state.h"
 #include "tests/base/captured_log.h"
+#include "tests/base/failing.h"
 
 namespace cohort {
 namespace {
@@ -134,6 +139,41 @@ TEST_F(Compat, PropertiesOfStrategyExtended) {
   const StrategyExtended& none = default_strategy().extended();
   EXPECT_THROW(compat::experimental_between_graph(none), NotImplementedError);
   EXPECT_THROW(compat::experimental_should_init(none), NotImplementedError);
+}
+
+TEST_F(Compat, ExperimentalLogicalDeviceIsLogicalDevice) {
+  const auto device_of = [&] {
+    const auto scope = strategy->scope();
+    const auto on = compat::experimental_logical_device(strategy->extended(), 0);
+    return *Variable(1.0f).state()->options.logical_device;
+  };
+  EXPECT_EQ(warns_once("experimental_logical_device", device_of), 0);
+  EXPECT_FAILS(static_cast<void>(compat::experimental_logical_device(strategy->extended(), 1)),
+               ValueError, "expected 0 to 0, got 1");
+}
+
+TEST_F(Compat, TPUStrategyTakesItsExperimentalArguments) {
+  const cluster::TPUClusterResolver resolver("local:1x1x1x2");
+  const auto make = [&] {
+    const auto assignment = tpu::DeviceAssignment::build(
+        tpu::topology_of(resolver), {.computation_shape = {1, 1, 1, 2}, .num_replicas = 1});
+    return compat::TPUStrategy(resolver, {.experimental_device_assignment = assignment,
+                                          .experimental_spmd_xla_partitioning = true});
+  };
+  const TPUStrategy tpu = warns_once("TPUStrategy", make);
+  EXPECT_EQ(tpu.num_replicas_in_sync(), 1);
+  EXPECT_EQ(tpu.extended().logical_devices_per_replica(), 2);
+  EXPECT_TRUE(tpu.extended().use_spmd_partitioning());
+  EXPECT_EQ(compat::TPUStrategy(resolver, {}).num_replicas_in_sync(), 2);
+}
+
+TEST_F(Compat, ExperimentalConnectToClusterHasNothingToConnectTo) {
+  const auto connect = [](const char* tpu) {
+    compat::experimental_connect_to_cluster(cluster::TPUClusterResolver(tpu));
+    return true;
+  };
+  EXPECT_TRUE(warns_once("experimental_connect_to_cluster", [&] { return connect("local"); }));
+  EXPECT_FAILS(connect("grpc://10.1.2.3:8470"), RuntimeError, "can't be reached");
 }
 
 TEST_F(Compat, CollectiveHintsAreCommunicationOptions) {
