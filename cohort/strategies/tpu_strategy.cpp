@@ -17,7 +17,7 @@ class TPUStrategy::Extended : public StrategyExtended {
   Extended(Settings settings, const cluster::TPUClusterResolver& resolver,
            tpu::DeviceAssignment assignment)
       : StrategyExtended(std::move(settings)),
-        resolver(resolver),
+        resolver(std::make_shared<cluster::TPUClusterResolver>(resolver)),
         assignment(std::move(assignment)),
         losses_(tpu::losses_of(resolver)),
         losses_before_(losses_->load()),
@@ -27,6 +27,7 @@ class TPUStrategy::Extended : public StrategyExtended {
 
   std::vector<Device> worker_devices() const override { return *layout().replica_devices(); }
   std::vector<Device> parameter_devices() const override { return worker_devices(); }
+  std::shared_ptr<ClusterResolver> cluster_resolver() const override { return resolver; }
   bool require_static_shapes() const override { return true; }
 
   /// All cores are in one task, whose CPU is the first slot.
@@ -38,7 +39,7 @@ class TPUStrategy::Extended : public StrategyExtended {
 
   std::optional<int> replica_on_core_of(const StrategyExtended& other, int replica) const override {
     const auto* const tpu = dynamic_cast<const Extended*>(&other);
-    if (!tpu || tpu->resolver.tpu() != resolver.tpu()) return std::nullopt;
+    if (!tpu || tpu->resolver->tpu() != resolver->tpu()) return std::nullopt;
     const tpu::Coordinates& core = tpu->assignment.coordinates(replica, 0);
     for (int own = 0; own < assignment.num_replicas(); ++own) {
       if (assignment.coordinates(own, 0) == core) return own;
@@ -46,7 +47,7 @@ class TPUStrategy::Extended : public StrategyExtended {
     return std::nullopt;
   }
 
-  const cluster::TPUClusterResolver resolver;
+  const std::shared_ptr<cluster::TPUClusterResolver> resolver;
   const tpu::DeviceAssignment assignment;
 
  private:
@@ -111,7 +112,7 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
             resolver, std::move(assignment));
       }()) {}
 
-TPUStrategy::TPUStrategy() : TPUStrategy(cluster::TPUClusterResolver("")) {}
+TPUStrategy::TPUStrategy() : TPUStrategy(cluster::TPUClusterResolver()) {}
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver)
     : TPUStrategy(resolver, std::nullopt, Options{}) {}
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
@@ -123,7 +124,7 @@ const TPUStrategy::Extended& TPUStrategy::own() const {
 }
 
 const cluster::TPUClusterResolver& TPUStrategy::tpu_cluster_resolver() const {
-  return own().resolver;
+  return *own().resolver;
 }
 const tpu::DeviceAssignment& TPUStrategy::device_assignment() const { return own().assignment; }
 
@@ -144,7 +145,7 @@ int TPUStrategy::num_replicas_per_host() const {
 std::vector<std::string> TPUStrategy::tpu_devices() const {
   const tpu::DeviceAssignment& assignment = own().assignment;
   // "/job:localhost/replica:0", before the task.
-  const std::string system = own().resolver.get_tpu_system_metadata().devices[0];
+  const std::string system = own().resolver->get_tpu_system_metadata().devices[0];
   const std::string job = system.substr(0, system.find("/task:"));
   std::vector<std::string> names;
   for (int replica = 0; replica < assignment.num_replicas(); ++replica) {

@@ -44,6 +44,7 @@ class TPUStrategy : public Strategy {
               const std::optional<tpu::DeviceAssignment>& device_assignment,
               const Options& options);
 
+  /// A copy of the resolver that the strategy was made with: `cluster_resolver()` by its own type.
   const cluster::TPUClusterResolver& tpu_cluster_resolver() const;
 
   /// Which core each logical device of each replica is.

@@ -174,8 +174,19 @@ TEST(TPUStrategy, RefusesAnAssignmentForAnotherMesh) {
                ValueError, "local:2x2x1x2: expected [2, 2, 1, 2], got [4, 2, 1, 2]");
 }
 
+TEST(TPUStrategy, HandsOutItsResolver) {
+  const TPUStrategy strategy(TPUClusterResolver("local:1x1x1x2", "learner"));
+  const Strategy& base = strategy;
+  const std::shared_ptr<ClusterResolver> resolver = base.cluster_resolver();
+  ASSERT_TRUE(resolver);
+  EXPECT_EQ(resolver->task_type(), "learner");
+  EXPECT_EQ(resolver.get(), &strategy.tpu_cluster_resolver());
+  EXPECT_EQ(base.cluster_resolver(), resolver);
+}
+
 TEST(TPUStrategy, WithoutAResolverAsksTheEnvironment) {
   const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", nullptr);
+  const ScopedEnvironment config("TPU_CONFIG", nullptr);
   {
     const ScopedEnvironment name("TPU_NAME", "local:1x1x1x2");
     const TPUStrategy strategy;
