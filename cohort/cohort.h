@@ -7,6 +7,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/base/random.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/tpu_cluster_resolver.h"
 #include "cohort/collectives/cross_device_ops.h"
 #include "cohort/data/auto_shard.h"
