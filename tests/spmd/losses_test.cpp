@@ -269,6 +269,36 @@ TEST(UnsafeSplit, PartsMayBeChangedInPlace) {
   });
 }
 
+TEST(Means, OfShortTypesAreSummedAsFloats) {
+  for (const auto type : {torch::kHalf, torch::kBFloat16}) {
+    const Tensor ones = torch::ones({2, 70000}, type).requires_grad_();
+    const Tensor sharded = split(ones, test_mesh(2), {1, 2});
+    const Strict strict;
+    for (const Tensor& mean :
+         {sharded.mean(), sharded.mean(type), sharded.mean(at::IntArrayRef({0, 1})),
+          sharded.to(torch::kFloat).mean(type)}) {
+      EXPECT_EQ(mean.scalar_type(), type);
+      EXPECT_EQ(full(mean).item<double>(), 1);
+    }
+    EXPECT_TRUE(torch::equal(full(sharded.mean(1)), torch::ones(2, type)));
+    EXPECT_TRUE(torch::equal(full(sharded.mean(1, true)), torch::ones({2, 1}, type)));
+    const Tensor gradient = torch::autograd::grad({full(sharded.mean(-2) * 4).sum()}, {ones})[0];
+    EXPECT_TRUE(torch::equal(full(gradient), torch::full({2, 70000}, 2, type)));
+  }
+}
+
+TEST(Means, InAnotherType) {
+  expect_agreement(
+      "mean in another type", 100,
+      [](auto& random) { return Tensors{tensor(any_sizes(random, 3))}; },
+      [](const Tensors& x) {
+        return x[0].square().mean(at::IntArrayRef({0, -1}), false, torch::kFloat) +
+               x[0].square().mean(1, true, torch::kFloat).exp().sum() +
+               x[0].exp().mean(torch::kFloat) + x[0].to(torch::kFloat).mean(torch::kDouble);
+      },
+      {.slack = 1e4, .in_float = false});
+}
+
 /// The parameters of a module stay whole, the batch is split.
 template <class Module>
 void expect_agreement_of_cell(const char* name, Module cell,

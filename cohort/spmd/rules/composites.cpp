@@ -21,18 +21,60 @@ using OptionalTensor = c10::optional<Tensor>;
 
 /// The sum, over the number of elements: the derivative divides the gradient and then expands it,
 /// which needs no memory. LibTorch's expands first.
+Tensor sum_over_count(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, at::ScalarType type,
+                      std::int64_t count) {
+  return at::sum(x, dims, keep, type).div(count);
+}
+
+/// A mean whose sum has another type than its argument. Left to itself, autograd would expand the
+/// gradient in the type of the sum, and then make a whole tensor of the other type.
+struct MeanInAnotherType : torch::autograd::Function<MeanInAnotherType> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, std::vector<std::int64_t> dims,
+                        bool keep, at::ScalarType sum_type, at::ScalarType type,
+                        std::int64_t count) {
+    auto& saved = context->saved_data;
+    saved["sizes"] = x.sizes().vec();
+    saved["dims"] = dims;
+    saved["keep"] = keep;
+    saved["type"] = x.scalar_type();
+    saved["count"] = count;
+    return sum_over_count(x, dims, keep, sum_type, count).to(type);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    auto& saved = context->saved_data;
+    const auto sizes = saved["sizes"].toIntVector();
+    Tensor gradient = gradients[0].to(saved["type"].toScalarType()).div(saved["count"].toInt());
+    if (!saved["keep"].toBool()) {
+      std::vector<std::int64_t> kept = sizes;
+      for (const std::int64_t d : saved["dims"].toIntVector()) kept[d] = 1;
+      gradient = gradient.reshape(kept);
+    }
+    return {gradient.expand(sizes), {}, {}, {}, {}, {}};
+  }
+};
+
+/// Short types are summed as floats: 70000 ones of Half have a mean, though no sum.
 Tensor compose_mean(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, OptionalType dtype) {
   const at::ScalarType type = dtype.value_or(x.scalar_type());
   TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type),
               "mean(): the result's type must be a floating point or complex one, got ", type,
               "; name one: mean(..., torch::kFloat)");
+  std::vector<std::int64_t> all;
   std::int64_t count = 1;
-  if (!dims || dims->empty()) {
-    count = x.numel();
-  } else {
-    for (const std::int64_t d : *dims) count *= x.dim() > 0 ? x.size(d) : 1;
+  if (x.dim() > 0 && dims) {
+    for (const std::int64_t d : *dims) all.push_back(at::maybe_wrap_dim(d, x.dim()));
   }
-  return at::sum(x, dims, keep, dtype).div(count);
+  if (all.empty()) {
+    for (std::int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
+  }
+  for (const std::int64_t d : all) count *= x.size(d);
+  const bool is_short = type == at::kHalf || type == at::kBFloat16;
+  const at::ScalarType sum_type = is_short ? at::kFloat : type;
+  if (sum_type != x.scalar_type() && x.is_floating_point() && at::isFloatingType(type)) {
+    return MeanInAnotherType::apply(x, all, keep, sum_type, type, count);
+  }
+  return sum_over_count(x, dims, keep, sum_type, count).to(type);
 }
 
 Tensor compose_full_mean(const Tensor& x, OptionalType dtype) {
