@@ -95,4 +95,17 @@ void replace_parameter(nn::Module& module, const std::string& name, const at::Te
   throw ValueError("Model", cat("the module ", module.name(), " has no module ", child));
 }
 
+void replace_tied(nn::Module& module, const at::Tensor& tied, const at::Tensor& value) {
+  for (const auto& each : module.modules()) {
+    for (auto& entry : Registered::of(*each)) {
+      at::Tensor* const member = member_of(*each, entry.key());
+      if (entry.value().is_same(tied)) {
+        replace_own(*each, entry.key(), value);
+      } else if (member && member->is_same(tied)) {
+        *member = value;  // what it has registered belongs to nobody
+      }
+    }
+  }
+}
+
 }  // namespace cohort

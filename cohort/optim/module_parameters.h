@@ -27,4 +27,8 @@ class ReplaceableParameters {
 /// can't be reached.
 void replace_parameter(torch::nn::Module& module, const std::string& name, const at::Tensor& value);
 
+/// Puts another tensor wherever the module and those in it hold this one: weights that are tied
+/// stay so.
+void replace_tied(torch::nn::Module& module, const at::Tensor& tied, const at::Tensor& value);
+
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
@@ -66,6 +67,27 @@ void check_buffers(const torch::nn::Module& module) {
 /// A tensor of its own, over the same storage.
 at::Tensor as_leaf(const at::Tensor& data, bool requires_grad) {
   return data.detach().set_requires_grad(requires_grad);
+}
+
+/// Which ones have come before under another name: weights that are tied.
+std::vector<bool> repeated(const std::vector<at::Tensor>& parameters) {
+  std::vector<bool> result;
+  std::set<const c10::TensorImpl*> seen;
+  for (const at::Tensor& each : parameters) {
+    result.push_back(!seen.insert(each.unsafeGetTensorImpl()).second);
+  }
+  return result;
+}
+
+bool holds(const torch::nn::Module& module, const std::string& name, const at::Tensor& parameter) {
+  return module.named_parameters()[name].is_same(parameter);
+}
+
+/// Replaces a parameter under its own name, and wherever else the module holds it.
+void replace_all(torch::nn::Module& module, const std::string& name, const at::Tensor& own,
+                 const at::Tensor& value) {
+  replace_parameter(module, name, value);
+  if (own.use_count() > 1) replace_tied(module, own, value);
 }
 
 void check_entry(const StateDict& state, const std::string& name, const at::Tensor& own) {
@@ -155,13 +177,15 @@ void ReplicatedModule::lay_out_first() {
   const auto found = find_splits(options_.split_parameters, names);
   const std::map<std::string, std::vector<std::int64_t>> splits(found.begin(), found.end());
   std::vector<at::Tensor> parameters = module.parameters();
+  const std::vector<bool> is_repeated = repeated(parameters);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const at::Tensor own = std::move(parameters[i]);
+    if (is_repeated[i] && !holds(module, names[i], own)) continue;
     const auto entry = splits.find(names[i]);
     const at::Tensor placed = entry == splits.end() ? spmd::full(own.detach())
                                                     : split_parameter(names[i], own, entry->second);
     if (!spmd::is_sharded(own) && !spmd::is_sharded(placed)) continue;
-    replace_parameter(module, names[i], as_leaf(placed, own.requires_grad()));
+    replace_all(module, names[i], own, as_leaf(placed, own.requires_grad()));
   }
 }
 
@@ -219,13 +243,16 @@ void ReplicatedModule::apply_memory_format(torch::nn::Module& module) const {
 /// can't make a sharded tensor of an ordinary one, or the other way round: these are replaced.
 void ReplicatedModule::share_parameters(int replica, Which which) {
   const auto source = replicas_[source_of(replica)]->named_parameters();
-  std::vector<at::Tensor> parameters = replicas_[replica]->parameters();
+  torch::nn::Module& module = *replicas_[replica];
+  std::vector<at::Tensor> parameters = module.parameters();
+  const std::vector<bool> is_repeated = repeated(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor own = std::move(parameters[i]);
+    if (is_repeated[i] && !holds(module, source[i].key(), own)) continue;
     const at::Tensor& from = source[i].value();
     if (spmd::is_sharded(from) || spmd::is_sharded(own)) {
-      replace_parameter(*replicas_[replica], source[i].key(),
-                        as_leaf(shared_data(from, replica), from.requires_grad()));
+      replace_all(module, source[i].key(), own,
+                  as_leaf(shared_data(from, replica), from.requires_grad()));
     } else if (which == Which::ALL) {
       own.set_data(shared_data(from, replica));
       own.set_requires_grad(from.requires_grad());

@@ -57,9 +57,32 @@ TEST(TensorParallel, ThatMakesNoSenseIsAnError) {
                "\"up\" is there twice");
 }
 
+/// The table of symbols is also the layer that scores them.
+struct TiedNetImpl : torch::nn::Module {
+  torch::nn::Embedding token = register_module("token", torch::nn::Embedding(6, 4));
+  torch::nn::Linear head =
+      register_module("head", torch::nn::Linear(torch::nn::LinearOptions(4, 6).bias(false)));
+  TiedNetImpl() { head->weight = token->weight; }
+  torch::Tensor forward(const torch::Tensor& x) { return head(token(x)); }
+};
+TORCH_MODULE(TiedNet);
+
 Strategy two_replicas_of(int logical_devices) {
   return MirroredStrategy(
       MirroredStrategy::Options{.replicas = 2, .logical_devices_per_replica = logical_devices});
+}
+
+TEST(TensorParallel, KeepsWeightsTied) {
+  const Strategy strategy = two_replicas_of(2);
+  const auto scope = strategy.scope();
+  Model<TiedNet> model(
+      ModelOptions{.split_parameters = tensor_parallel({.embedding_rows = {"token"}}, 2)});
+  strategy.run([&] {
+    EXPECT_TRUE(spmd::is_sharded(model->token->weight));
+    EXPECT_TRUE(model->head->weight.is_same(model->token->weight));
+    model(torch::tensor({1, 5, 2})).sum().backward();
+    EXPECT_TRUE(model->token->weight.grad().defined());
+  });
 }
 
 TEST(TensorParallel, ThatDoesNotFitTheModelIsAnError) {
