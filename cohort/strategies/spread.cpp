@@ -1,6 +1,7 @@
 #include "cohort/strategies/spread.h"
 
 #include "cohort/base/error.h"
+#include "cohort/spmd/dispatch.h"
 
 namespace cohort {
 
@@ -10,6 +11,7 @@ Spread spread(const char* strategy, std::vector<Device> devices, int replicas, i
                      cat("logical_devices_per_replica must be positive, got ", per_replica));
   }
   if (per_replica == 1) return {ReplicaLayout(std::move(devices), replicas), {}};
+  spmd::require_rules();  // before replicas call LibTorch, all at the same time
   const int count = static_cast<int>(devices.size());
   if (replicas == 0) {
     if (count > per_replica && count % per_replica != 0) {
