@@ -77,10 +77,23 @@ Tensor moved(const Tensor& tensor, const MeshPtr& mesh, LayoutPtr layout) {
 }  // namespace
 
 Tensor split(const Tensor& tensor, const MeshPtr& mesh, at::IntArrayRef parts) {
+  const std::int64_t tiles = c10::multiply_integers(parts);
+  if (static_cast<std::int64_t>(parts.size()) != tensor.dim() || tiles < 1 ||
+      tiles > mesh->size() || *std::min_element(parts.begin(), parts.end()) < 1) {
+    throw ValueError(
+        "spmd::split",
+        cat("a tensor of sizes ", tensor.sizes(), " can't be split ", parts, " over ", mesh->name(),
+            ": expected a number of parts for each dimension, ", mesh->size(), " in all at most"));
+  }
   return moved(tensor, mesh, std::make_shared<Layout>(Layout::split(tensor.sizes(), parts)));
 }
 
 Tensor assign(const Tensor& tensor, const MeshPtr& mesh, int device) {
+  if (device < 0 || device >= mesh->size()) {
+    throw ValueError("spmd::assign", cat("a tensor of sizes ", tensor.sizes(),
+                                         " can't be assigned to logical device ", device, ": ",
+                                         mesh->name(), " are 0 to ", mesh->size() - 1));
+  }
   return moved(tensor, mesh, std::make_shared<Layout>(Layout::whole(tensor.sizes(), device)));
 }
 

@@ -65,6 +65,23 @@ TEST(Complex, ProductsConjugateAndVariancesAreReal) {
   EXPECT_TRUE(torch::allclose(full(in_halves(a).var(false)), a.var(false)));
 }
 
+TEST(ShortTypes, DoNotOverflow) {
+  const Tensor x = torch::arange(8, torch::kFloat).add(300).to(torch::kBFloat16);
+  EXPECT_TRUE(torch::allclose(full(in_halves(x).norm()).to(torch::kFloat),
+                              x.to(torch::kFloat).norm(), 0.01));
+  const Tensor spread = (torch::arange(8, torch::kFloat) * 100).to(torch::kBFloat16);
+  EXPECT_TRUE(torch::allclose(full(in_halves(spread).var(false)).to(torch::kFloat),
+                              spread.to(torch::kFloat).var(false), 0.01));
+}
+
+TEST(Placement, ThatDoesNotFitTheMeshIsAnError) {
+  const Tensor x = torch::rand({4, 4});
+  EXPECT_REFUSED(split(x, test_mesh(2), {2}), "a number of parts for each dimension");
+  EXPECT_REFUSED(split(x, test_mesh(2), {2, 2}), "2 in all at most");
+  EXPECT_REFUSED(split(x, test_mesh(2), {2, 0}), "split [2, 0]");
+  EXPECT_REFUSED(assign(x, test_mesh(2), 2), "logical device 2");
+}
+
 TEST(Empty, BatchesGoThroughNormalization) {
   const Tensor rows = in_halves(torch::rand({0, 8}));
   EXPECT_EQ(torch::layer_norm(rows, {8}).sizes(), rows.sizes());

@@ -137,6 +137,11 @@ bool equal_tiles(const Tensor& a, const Tensor& b) {
   return a.sizes() == b.sizes() && gather(at::all(at::eq(a, b))).item<bool>();
 }
 
+/// Of types whose squares leave their range soon: these are computed in float.
+bool is_short(const Tensor& x) {
+  return x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+}
+
 // Variances: the mean first, then the squares of what differs from it.
 
 std::tuple<Tensor, Tensor> var_and_mean(const char* name, const Tensor& x,
@@ -144,6 +149,10 @@ std::tuple<Tensor, Tensor> var_and_mean(const char* name, const Tensor& x,
                                         bool keep) {
   const Operation operation(name);
   const BelowAutograd below;
+  if (is_short(x)) {
+    auto [var, mean] = var_and_mean(name, x.to(at::kFloat), dims, correction, keep);
+    return {var.to(x.scalar_type()), mean.to(x.scalar_type())};
+  }
   const Reduced reduced(x, dims);
   const Tensor mean = at::div(sum_over(name, x, dims, true, c10::nullopt), reduced.count);
   const Tensor distance = at::sub(x, mean);
@@ -193,6 +202,10 @@ Tensor norm_over(const Tensor& x, const at::Scalar& p, at::OptionalIntArrayRef d
   const char* name = "aten::linalg_vector_norm";
   const Operation operation(name);
   const BelowAutograd below;
+  if (is_short(x)) {
+    const at::ScalarType type = dtype.value_or(x.scalar_type());
+    return norm_over(x.to(at::kFloat), p, dims, keep, c10::nullopt).to(type);
+  }
   const double power = p.toDouble();
   const Reduced reduced(x, dims);
   const Tensor size = at::abs(dtype ? x.to(*dtype) : x);
