@@ -5,6 +5,10 @@
 namespace cohort::spmd {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Property;
+using testing::Throws;
 using torch::Tensor;
 
 /// One of up to four dimensions of sizes 1 to 7.
