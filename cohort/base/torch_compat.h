@@ -31,6 +31,16 @@ namespace cohort::torch_compat {
 ///     accumulator->add_post_hook(…);
 using NodePtr = decltype(torch::autograd::impl::grad_accumulator(at::Tensor()));
 
+/// Whether somebody wants to know when a node of the autograd graph is run. LibTorch 2 keeps the
+/// hooks of tensors apart.
+template <class Node>
+bool has_hooks(Node& node) {
+  if constexpr (requires { node.tensor_pre_hooks(); }) {
+    if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty()) return true;
+  }
+  return !node.pre_hooks().empty() || !node.post_hooks().empty();
+}
+
 /// The key under which `optimizer` keeps a parameter's state: the address of its implementation,
 /// in 1.13 printed as text.
 template <class Optimizer>

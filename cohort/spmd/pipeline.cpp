@@ -1,7 +1,6 @@
 #include "cohort/spmd/pipeline.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
@@ -15,6 +14,7 @@
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_context.h"
 #include "cohort/distribute/replica_random.h"
+#include "cohort/spmd/two_pass_gradient.h"
 
 namespace cohort::spmd {
 namespace {
@@ -35,6 +35,10 @@ class Channel {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
     changed_.notify_one();
+  }
+  bool is_empty() {
+    const std::lock_guard lock(mutex_);
+    return tensors_.empty();
   }
   Tensor take() {
     std::unique_lock lock(mutex_);
@@ -136,35 +140,6 @@ Tensor run_forward(Pass& pass, bool needs_gradients) {
   return at::cat(results, 0);
 }
 
-struct Gradients {
-  Tensor of_input;              // undefined where the input has none
-  variable_list of_parameters;  // undefined for those that are not trained
-};
-
-/// The gradients of a stage for one micro-batch, from those of its output. Frees the graph.
-Gradients differentiate(Pass::Step& step, const variable_list& parameters, const Tensor& gradient) {
-  const at::AutoGradMode on(true);
-  variable_list inputs;
-  const bool passes_on = step.input.requires_grad();
-  if (passes_on) inputs.push_back(step.input);
-  for (const Tensor& each : parameters) {
-    if (each.requires_grad()) inputs.push_back(each);
-  }
-  variable_list found(inputs.size());
-  if (!inputs.empty() && step.output.requires_grad()) {
-    found = torch::autograd::grad({step.output}, inputs, {gradient}, false, false, true);
-  }
-  std::size_t next = 0;
-  Gradients result;
-  if (passes_on) result.of_input = std::move(found[next++]);
-  if (passes_on && !result.of_input.defined()) result.of_input = at::zeros_like(step.input);
-  step = {};
-  for (const Tensor& each : parameters) {
-    result.of_parameters.push_back(each.requires_grad() ? std::move(found[next++]) : Tensor());
-  }
-  return result;
-}
-
 /// Whether a tensor's memory belongs to this handle alone.
 bool is_unshared(const Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1 &&
@@ -182,6 +157,32 @@ void add_gradients(variable_list& sums, variable_list more) {
       sums[i] = is_unshared(more[i]) ? std::move(more[i]) : more[i].clone();
     }
   }
+}
+
+/// How many micro-batches a stage may be behind with the gradients of its parameters. More fill
+/// longer waits, and take memory.
+constexpr std::size_t kBehind = 2;
+
+/// The way back through a stage: gradients come in and are handed on. Those of the parameters,
+/// which nobody waits for, are computed when there is nothing to hand on, and added in the order of
+/// micro-batches. Frees the graphs.
+variable_list stage_backward(Pass& pass, int stage, Channel& from, Channel& to) {
+  variable_list sums;
+  std::deque<TwoPassGradient> behind;
+  const auto catch_up = [&] {
+    add_gradients(sums, behind.front().of_parameters());
+    behind.pop_front();
+  };
+  for (Pass::Step& step : pass.steps[stage]) {
+    while (behind.size() == kBehind || (!behind.empty() && from.is_empty())) catch_up();
+    const Tensor gradient = from.take();
+    behind.emplace_back(std::move(step.output), std::move(step.input), pass.parameters[stage]);
+    step = {};
+    Tensor of_input = behind.back().of_input(gradient);
+    to.put(of_input.defined() ? std::move(of_input) : at::zeros({0}, gradient.options()));
+  }
+  while (!behind.empty()) catch_up();
+  return sums;
 }
 
 struct Differentiable : torch::autograd::Function<Differentiable> {
@@ -214,15 +215,7 @@ struct Differentiable : torch::autograd::Function<Differentiable> {
     }
     std::vector<variable_list> sums(pass->count());
     run_stages(*pass, false, channels, [&](int stage) {
-      for (Pass::Step& step : pass->steps[stage]) {
-        const Tensor gradient = channels[stage + 1].take();
-        Gradients found = differentiate(step, pass->parameters[stage], gradient);
-        // First what the stage before waits for.
-        channels[stage].put(found.of_input.defined() ? std::move(found.of_input)
-                                                     : at::zeros({0}, gradient.options()));
-        const at::NoGradGuard off;
-        add_gradients(sums[stage], std::move(found.of_parameters));
-      }
+      sums[stage] = stage_backward(*pass, stage, channels[stage + 1], channels[stage]);
     });
     variable_list result(2);  // for the pass and the batch
     if (pass->needs_batch) {
