@@ -42,26 +42,23 @@ std::string named(const at::Tensor& tensor) { return cat("a tensor of sizes ", t
 
 void check_split(const char* where, const std::string& what, at::IntArrayRef sizes,
                  at::IntArrayRef parts, int devices) {
-  const std::string layout = cat("split ", parts);
+  const auto fail = [&](const std::string& why) {
+    refuse(where, what, cat("split ", parts), why, devices);
+  };
   if (parts.size() != sizes.size()) {
-    refuse(where, what, layout,
-           cat("expected a number of parts for each of its ", sizes.size(), " dimensions"),
-           devices);
+    fail(cat("expected a number of parts for each of its ", sizes.size(), " dimensions"));
   }
   std::int64_t product = 1;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     product *= parts[d];
-    if (parts[d] < 1) refuse(where, what, layout, "parts must be positive", devices);
+    if (parts[d] < 1) fail("parts must be positive");
     if (d > 0 && sizes[d] % parts[d] != 0) {
-      refuse(where, what, layout,
-             cat("dimension ", d, " of size ", sizes[d], " does not divide into ", parts[d],
-                 " equal parts"),
-             devices);
+      fail(cat("dimension ", d, " of size ", sizes[d], " does not divide into ", parts[d],
+               " equal parts"));
     }
   }
   if (product != devices) {
-    refuse(where, what, layout,
-           cat("that is ", product, " parts, expected one for each logical device"), devices);
+    fail(cat("that is ", product, " parts, expected one for each logical device"));
   }
 }
 
@@ -69,22 +66,24 @@ void check_split(const char* where, const std::string& what, at::IntArrayRef siz
 
 namespace {
 
-/// The replica's mesh, which must be this strategy's.
+/// The replica's mesh, which must be this strategy's. `layout` says what is asked for, for errors:
+/// "split [2, 1]".
 spmd::MeshPtr own_mesh(const StrategyExtended& strategy, const at::Tensor& tensor,
-                       const char* where) {
+                       FunctionRef<std::string()> layout, const char* where) {
   const ReplicaContext* replica = replica_context_or_null();
   if (replica && !replica->in_run() && &replica->extended() != &strategy) replica = nullptr;
-  if (replica && &replica->extended() != &strategy) {
-    throw ValueError(
-        where, cat("a tensor of sizes ", tensor.sizes(), " in a replica of ",
-                   replica->extended().name(), " can't be annotated by another ", strategy.name()));
-  }
+  const int devices = strategy.logical_devices_per_replica();
   if (!replica) {
-    throw ValueError(where, cat("a tensor of sizes ", tensor.sizes(),
-                                " was annotated outside of a replica: the ",
-                                strategy.logical_devices_per_replica(),
+    throw ValueError(where, cat(spmd::named(tensor), " can't be ", layout(),
+                                " outside of a replica: the ", devices,
                                 " logical devices are each replica's own; call this inside of "
                                 "strategy.run()"));
+  }
+  if (&replica->extended() != &strategy) {
+    throw ValueError(where,
+                     cat(spmd::named(tensor), " can't be ", layout(), " over the ", devices,
+                         " logical devices of another ", strategy.name(), " in a replica of ",
+                         replica->extended().name(), ": call the method of that one"));
   }
   return spmd::mesh_of_replica(where);
 }
@@ -99,12 +98,12 @@ at::Tensor Strategy::assign_to_logical_device(const at::Tensor& tensor, int logi
                  "the strategy partitions all tensors itself, use split_to_logical_devices()",
                  devices);
   }
+  const auto layout = [&] { return cat("assigned to logical device ", logical_device); };
   if (logical_device < 0 || logical_device >= devices) {
-    spmd::refuse(where, spmd::named(tensor), cat("assigned to logical device ", logical_device),
-                 cat("expected 0 to ", devices - 1), devices);
+    spmd::refuse(where, spmd::named(tensor), layout(), cat("expected 0 to ", devices - 1), devices);
   }
   if (devices == 1) return tensor;
-  return spmd::assign(tensor, own_mesh(*extended_, tensor, where), logical_device);
+  return spmd::assign(tensor, own_mesh(*extended_, tensor, layout, where), logical_device);
 }
 
 at::Tensor Strategy::split_to_logical_devices(
@@ -113,12 +112,14 @@ at::Tensor Strategy::split_to_logical_devices(
   const int devices = extended_->logical_devices_per_replica();
   spmd::check_split(where, spmd::named(tensor), tensor.sizes(), partition_dimensions, devices);
   if (devices == 1) return tensor;
-  return spmd::split(tensor, own_mesh(*extended_, tensor, where), partition_dimensions);
+  const auto layout = [&] { return cat("split ", at::IntArrayRef(partition_dimensions)); };
+  return spmd::split(tensor, own_mesh(*extended_, tensor, layout, where), partition_dimensions);
 }
 
 at::Tensor Strategy::replicate_to_logical_devices(const at::Tensor& tensor) const {
   if (extended_->logical_devices_per_replica() == 1) return tensor;
-  own_mesh(*extended_, tensor, "strategy.replicate_to_logical_devices");
+  const auto layout = [] { return std::string("replicated"); };
+  own_mesh(*extended_, tensor, layout, "strategy.replicate_to_logical_devices");
   return spmd::full(tensor);
 }
 

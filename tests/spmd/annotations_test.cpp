@@ -126,7 +126,7 @@ TEST(Annotations, ThatDoNotFitNameTensorLayoutAndDevices) {
 TEST(Annotations, OutsideOfAReplicaAreAnError) {
   const Strategy strategy = spread_over(2);
   EXPECT_FAILS(strategy.split_to_logical_devices(torch::rand({2, 3}), {2, 1}), ValueError,
-               "[2, 3] was annotated outside of a replica");
+               "[2, 3] can't be split [2, 1] outside of a replica: the 2 logical devices");
   EXPECT_FAILS(strategy.assign_to_logical_device(torch::rand({2}), 1), ValueError,
                "call this inside of strategy.run()");
   const Strategy other = spread_over(2);
