@@ -53,7 +53,7 @@ class ClusterResolver {
   virtual std::string task_type() const { return task_type_; }
   virtual int task_id() const { return task_id_; }
 
-  /// Says it to the resolver. `cluster_spec` does not change.
+  /// Says it to the resolver. `cluster_spec` does not change, but where a class says so.
   virtual void set_task_type(std::string task_type) { task_type_ = std::move(task_type); }
   virtual void set_task_id(int task_id) { task_id_ = task_id; }
 

@@ -84,10 +84,14 @@ std::vector<std::string> addresses_in(std::string_view tpu) {
 }
 
 const std::string& the_only_one(const std::vector<std::string>& tpus) {
-  if (tpus.empty()) throw ValueError(kResolver, "At least one TPU must be specified");
+  if (tpus.empty()) {
+    throw ValueError(
+        kResolver, cat("At least one TPU must be specified, got an empty list; ", kInstead, kForm));
+  }
   if (tpus.size() == 1) return tpus[0];
   throw NotImplementedError(
-      kResolver, "Using multiple TPUs in a single session is not yet implemented: name one");
+      kResolver, cat("Using multiple TPUs in a single session is not yet implemented, got ",
+                     tpus.size(), ": name one"));
 }
 
 TPUClusterResolverOptions checked(TPUClusterResolverOptions options) {
@@ -131,7 +135,7 @@ const std::vector<int>& TPUClusterResolver::mesh_shape() const {
 
 TPUClusterResolver::ClusterSpec TPUClusterResolver::cluster_spec() const {
   if (addresses_.empty()) return {};
-  ClusterSpec spec{{options_.job_name, addresses_}};
+  ClusterSpec spec{{get_job_name(), addresses_}};
   if (!options_.coordinator_name.empty()) {
     spec[options_.coordinator_name] = {options_.coordinator_address};
   }
@@ -148,6 +152,11 @@ std::string TPUClusterResolver::master(const std::optional<std::string>& type,
       rpc_layer());
 }
 
+std::string TPUClusterResolver::get_job_name() const {
+  const std::string type = task_type();
+  return type == options_.coordinator_name ? options_.job_name : type;
+}
+
 int TPUClusterResolver::num_cores() const {
   int cores = 1;
   for (const int size : mesh_shape()) cores *= size;
@@ -157,7 +166,7 @@ int TPUClusterResolver::num_cores() const {
 std::map<std::string, int> TPUClusterResolver::num_accelerators(
     const std::optional<std::string>& type, std::optional<int> id) const {
   const int cores = num_cores();  // of the only task that there is
-  if (type.value_or(options_.job_name) != options_.job_name || id.value_or(0) != 0) return {};
+  if (type.value_or(get_job_name()) != get_job_name() || id.value_or(0) != 0) return {};
   return {{"TPU", cores}};
 }
 

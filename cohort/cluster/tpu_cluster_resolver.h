@@ -107,9 +107,10 @@ class TPUClusterResolver : public ClusterResolver {
   std::string master(const std::optional<std::string>& task_type, std::optional<int> task_id,
                      const std::optional<std::string>& rpc_layer) const override;
 
-  /// The job that the TPU's tasks belong to. This process is its task 0 unless it is told otherwise
-  /// (`set_task_type`, `set_task_id`).
-  const std::string& get_job_name() const { return options_.job_name; }
+  /// The job that the TPU's tasks belong to. This process is its task 0 unless it is told
+  /// otherwise: `set_task_id` is another task of the job, and `set_task_type` another name of the
+  /// job, for all its tasks, unless it is the coordinator's.
+  std::string get_job_name() const;
 
   /// Always "grpc".
   std::string rpc_layer() const override { return "grpc"; }

@@ -6,10 +6,10 @@ namespace cohort::compat {
 
 TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver, const Options& options)
     : cohort::TPUStrategy(resolver, options.experimental_device_assignment,
-                          {.use_spmd_partitioning = options.experimental_spmd_xla_partitioning}) {
+                          {.spmd_xla_partitioning = options.experimental_spmd_xla_partitioning}) {
   warn_deprecated("TPUStrategy",
                   "use cohort::TPUStrategy(resolver, device_assignment, "
-                  "{.use_spmd_partitioning = …})");
+                  "{.spmd_xla_partitioning = …})");
 }
 
 void experimental_connect_to_cluster(const cluster::TPUClusterResolver& resolver) {

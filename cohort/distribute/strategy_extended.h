@@ -62,6 +62,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     std::vector<std::vector<Device>> logical_devices;
     /// Every tensor is partitioned, none assigned to one device.
     bool use_spmd_partitioning = false;
+    /// Replicas update only metrics that were made in the strategy's scope.
+    bool metrics_must_be_own = false;
     /// Holds for every collective, where the call itself does not say otherwise.
     CommunicationOptions communication;
   };
@@ -100,6 +102,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// device take turns, and share its logical devices.
   std::vector<Device> logical_devices(int copy) const;
   bool use_spmd_partitioning() const { return settings_.use_spmd_partitioning; }
+  bool metrics_must_be_own() const { return settings_.metrics_must_be_own; }
   /// While the result lives, variables of this thread are placed on a logical device of each
   /// replica. Throws ValueError for one that there is not. Defined in `variables/`.
   [[nodiscard]] LogicalDeviceScope logical_device(int logical_device_id) const;

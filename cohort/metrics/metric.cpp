@@ -48,8 +48,15 @@ void Metric::add(const std::vector<at::Tensor>& amounts) {
                      "called in cross-replica context: call it inside the function given to "
                      "strategy.run()");
   }
+  const ReplicaContext* replica = replica_context_or_null();
+  const StrategyExtended* owner = states_[0].owner();
+  if (replica && replica->extended().metrics_must_be_own() && owner != &replica->extended()) {
+    throw ValueError(cat("metric ", name_, ".update"),
+                     cat("made outside of the scope of the ", replica->extended().name(),
+                         " that runs this: make the metric after strategy.scope()"));
+  }
   std::optional<MutexLock> lock;
-  if (states_[0].owner() == nullptr) lock.emplace(*mutex_);
+  if (!owner) lock.emplace(*mutex_);
   for (std::size_t i = 0; i < amounts.size(); ++i) {
     states_[i].assign_add(amounts[i], {.read_value = false});
   }

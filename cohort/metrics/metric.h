@@ -23,7 +23,8 @@ namespace cohort::metrics {
 /// Each replica adds to a state of its own. The result is computed from the states summed over
 /// replicas, so it does not depend on how the examples were spread, and is the same everywhere;
 /// asked inside of `run`, it is a collective that every replica must call. One that was made
-/// outside of the scope has one state for all replicas, which add to it in the order they come.
+/// outside of the scope has one state for all replicas, which add to it in the order they come; a
+/// TPUStrategy refuses it.
 /// Copies are the same metric.
 class Metric {
  public:
@@ -43,7 +44,8 @@ class Metric {
   Metric(const Metric&) = default;
   Metric& operator=(const Metric&) = default;
 
-  /// Adds one number to each state. Throws ValueError in cross-replica context.
+  /// Adds one number to each state. Throws ValueError in cross-replica context, and where the
+  /// strategy takes only metrics of its own scope.
   void add(const std::vector<at::Tensor>& amounts);
 
   /// The result from the summed states, which are float64.

@@ -67,19 +67,31 @@ tpu::DeviceAssignment every_core(const tpu::Topology& topology) {
   return tpu::DeviceAssignment(topology, cores);
 }
 
-/// Throws ValueError for an assignment that is not for the system, or for nothing.
+/// Throws ValueError for an assignment that is not for the system, for nothing, or on nothing.
 void check_assignment(const tpu::DeviceAssignment& assignment,
                       const cluster::TPUClusterResolver& resolver) {
+  constexpr const char* kInstead = "; build it from what initialize_system(resolver) returns";
   if (assignment.num_replicas() == 0) {
-    throw ValueError("TPUStrategy", "the device assignment has no replicas");
+    throw ValueError("TPUStrategy",
+                     "the device assignment has no replicas: expected at least 1, got 0; build it "
+                     "with num_replicas");
   }
   const std::vector<int>& mesh = assignment.topology().mesh_shape();
-  if (mesh == resolver.mesh_shape()) return;
-  throw ValueError(
-      "TPUStrategy",
-      cat("the device assignment is for another mesh than that of ", resolver.tpu(), ": expected ",
-          tpu::describe(resolver.mesh_shape()), ", got ", tpu::describe(mesh),
-          "; build it from what initialize_system(resolver) returns"));
+  if (mesh != resolver.mesh_shape()) {
+    throw ValueError("TPUStrategy",
+                     cat("the device assignment is for another mesh than that of ", resolver.tpu(),
+                         ": expected ", tpu::describe(resolver.mesh_shape()), ", got ",
+                         tpu::describe(mesh), kInstead));
+  }
+  for (int replica = 0; replica < assignment.num_replicas(); ++replica) {
+    for (int core = 0; core < assignment.num_cores_per_replica(); ++core) {
+      if (assignment.tpu_ordinal(replica, core) >= 0) continue;
+      throw ValueError("TPUStrategy", cat("logical core ", core, " of replica ", replica,
+                                          " of the device assignment is at ",
+                                          tpu::describe(assignment.coordinates(replica, core)),
+                                          ", where the device is missing", kInstead));
+    }
+  }
 }
 
 }  // namespace
@@ -107,7 +119,8 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
                 .variables = StrategyExtended::VariableKind::MIRRORED,
                 .intra_op_threads = 1,
                 .logical_devices = std::move(places.logical_devices),
-                .use_spmd_partitioning = options.use_spmd_partitioning,
+                .use_spmd_partitioning = options.spmd_xla_partitioning,
+                .metrics_must_be_own = true,
             },
             resolver, std::move(assignment));
       }()) {}

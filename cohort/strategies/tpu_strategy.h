@@ -29,7 +29,7 @@ class TPUStrategy : public Strategy {
  public:
   struct Options {
     /// Tensors are partitioned by `split_to_logical_devices` and can't be assigned to one device.
-    bool use_spmd_partitioning = false;
+    bool spmd_xla_partitioning = false;
   };
 
   /// On the system that the environment names: see TPUClusterResolver.
@@ -37,7 +37,8 @@ class TPUStrategy : public Strategy {
   /// A replica on each core, in the order of tasks and devices. Throws RuntimeError for the address
   /// of a real TPU, which can't be reached.
   explicit TPUStrategy(const cluster::TPUClusterResolver& resolver);
-  /// Throws ValueError for an assignment without replicas, or over another mesh than the system's.
+  /// Throws ValueError for an assignment without replicas, over another mesh than the system's, or
+  /// on devices that are missing.
   TPUStrategy(const cluster::TPUClusterResolver& resolver,
               const tpu::DeviceAssignment& device_assignment);
   TPUStrategy(const cluster::TPUClusterResolver& resolver,

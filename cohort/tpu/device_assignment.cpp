@@ -15,8 +15,10 @@ int cores_per_replica(const std::vector<std::vector<Coordinates>>& core_assignme
   if (!core_assignment.empty() && !core_assignment[0].empty()) {
     return static_cast<int>(core_assignment[0].size());
   }
-  throw ValueError(kDeviceAssignment,
-                   "core_assignment must have at least one replica with at least one core");
+  throw ValueError(
+      kDeviceAssignment,
+      cat("core_assignment must have at least one replica with at least one core, got ",
+          core_assignment.empty() ? "no replicas" : "a replica 0 without cores"));
 }
 
 }  // namespace
@@ -39,12 +41,7 @@ DeviceAssignment::DeviceAssignment(Topology topology,
                            num_cores_per_replica_, ", replica ", replica, " has ", cores));
     }
     for (int core = 0; core < cores; ++core) {
-      const Coordinates& place = core_assignment_[replica][core];
-      const int task = topology_.task_ordinal_at_coordinates(place);
-      if (task < 0) {
-        throw ValueError(kDeviceAssignment, cat("core ", core, " of replica ", replica, " is at ",
-                                                describe(place), ", where the device is missing"));
-      }
+      const int task = topology_.task_ordinal_at_coordinates(core_assignment_[replica][core]);
       replicas_[{task, core}].push_back(replica);
     }
   }
@@ -85,7 +82,9 @@ const std::vector<int>& DeviceAssignment::lookup_replicas(int task_id, int logic
   const auto found = replicas_.find({task_id, logical_core});
   if (found != replicas_.end()) return found->second;
   throw ValueError("DeviceAssignment.lookup_replicas",
-                   cat("no replica has its logical core ", logical_core, " in task ", task_id));
+                   cat("no replica has its logical core ", logical_core, " in task ", task_id,
+                       ": replicas have ", num_cores_per_replica_, " logical cores, in ",
+                       topology_.num_tasks(), " tasks"));
 }
 
 }  // namespace cohort::tpu

@@ -46,10 +46,11 @@ struct AssignmentOptions {
 class DeviceAssignment {
  public:
   /// `core_assignment[replica][logical core]` is that core's place in the mesh. A core may have
-  /// several replicas.
+  /// several replicas. Where the device is missing, its task and its number are -1; a TPUStrategy
+  /// refuses such an assignment.
   ///
   /// Throws ValueError if there is no replica, a replica has no core or another number of them than
-  /// replica 0, or a place is outside of the mesh or has no device.
+  /// replica 0, or a place is outside of the mesh.
   DeviceAssignment(Topology topology, const std::vector<std::vector<Coordinates>>& core_assignment);
 
   /// Places the replicas in a compact grid, none over another.

@@ -175,6 +175,11 @@ Places in_task_order(const Plan& plan, const Topology& topology) {
                          "stride; got computation_stride=",
                          describe(plan.stride)));
   }
+  if (plan.num_replicas == 0) {
+    throw ValueError(kBuild,
+                     "devices of the TPU mesh are missing, so that there must be a replica; got "
+                     "num_replicas=0");
+  }
   const int cores = product(plan.shape);
   const int per_task = topology.num_tpus_per_task();
   const std::int64_t devices = std::int64_t{topology.num_tasks()} * per_task;
@@ -197,8 +202,11 @@ Places place_replicas(const Topology& topology, const AssignmentOptions& options
   if (!topology.missing_devices().empty()) return in_task_order(plan, topology);
   if (options.order == DeviceOrderMode::RING && !has_ring(plan)) {
     throw ValueError(kBuild,
-                     "RING is not compatible with this topology: it needs replicas of whole chips, "
-                     "without stride, that fill the TPU mesh; use AUTO");
+                     cat("RING is not compatible with this topology: it needs replicas of "
+                         "whole chips, without stride, that fill the TPU mesh ",
+                         describe(plan.mesh), "; got computation_shape=", describe(plan.shape),
+                         ", computation_stride=", describe(plan.stride),
+                         " and num_replicas=", plan.num_replicas, "; use AUTO"));
   }
   const bool is_ring = options.order != DeviceOrderMode::MESH && has_ring(plan);
   return is_ring ? in_ring_order(plan) : in_mesh_order(plan);

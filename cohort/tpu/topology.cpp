@@ -97,10 +97,13 @@ Topology Topology::parse(std::string_view serialized) {
       devices.emplace_back(next, next + kMeshRank);
     }
   }
-  return Topology(std::move(proto.mesh_shape), std::move(tasks));
+  Topology topology(std::move(proto.mesh_shape), std::move(tasks));
+  topology.parsed_ = serialized;
+  return topology;
 }
 
 std::string Topology::serialized() const {
+  if (!parsed_.empty()) return parsed_;
   TopologyProto proto{mesh_shape_, num_tasks(), num_tpus_per_task(), {}};
   for (const auto& devices : device_coordinates_) {
     for (const Coordinates& device : devices) {
@@ -137,13 +140,13 @@ int Topology::tpu_device_ordinal_at_coordinates(const Coordinates& coordinates) 
 
 std::string Topology::tpu_device_name_at_coordinates(const Coordinates& coordinates,
                                                      std::string_view job) const {
-  const auto& [task, device] = device_at(coordinates);
+  const auto& [task, device] = places_[index_of(coordinates)];
   return cat(job_prefix(job), "/task:", task, "/device:TPU:", device);
 }
 
 std::string Topology::cpu_device_name_at_coordinates(const Coordinates& coordinates,
                                                      std::string_view job) const {
-  return cat(job_prefix(job), "/task:", device_at(coordinates).task, "/device:CPU:0");
+  return cat(job_prefix(job), "/task:", places_[index_of(coordinates)].task, "/device:CPU:0");
 }
 
 std::size_t Topology::index_of(const Coordinates& coordinates) const {
@@ -156,12 +159,6 @@ std::size_t Topology::index_of(const Coordinates& coordinates) const {
   if (is_inside) return index;
   throw ValueError(kTopology, cat("expected the 4 coordinates of a core in the mesh ",
                                   describe(mesh_shape_), ", got ", describe(coordinates)));
-}
-
-const Topology::Place& Topology::device_at(const Coordinates& coordinates) const {
-  const Place& place = places_[index_of(coordinates)];
-  if (place.task >= 0) return place;
-  throw ValueError(kTopology, cat("the device at ", describe(coordinates), " is missing"));
 }
 
 }  // namespace cohort::tpu

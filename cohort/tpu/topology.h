@@ -39,7 +39,8 @@ class Topology {
   /// refuses. Safe for any bytes.
   static Topology parse(std::string_view serialized);
 
-  /// The bytes of TensorFlow's TopologyProto.
+  /// The bytes of TensorFlow's TopologyProto; after `parse`, what it was given, with all that only
+  /// TensorFlow reads.
   std::string serialized() const;
 
   const std::vector<int>& mesh_shape() const { return mesh_shape_; }
@@ -62,8 +63,8 @@ class Topology {
   int tpu_device_ordinal_at_coordinates(const Coordinates& coordinates) const;
 
   /// "/task:T/device:TPU:D" of the device at this place and "/task:T/device:CPU:0" of its host;
-  /// "/job:J" comes before if there is a job. Throws ValueError for a place outside of the mesh,
-  /// or whose device is missing.
+  /// "/job:J" comes before if there is a job. T and D are -1 if the device is missing. Throws
+  /// ValueError for a place outside of the mesh.
   std::string tpu_device_name_at_coordinates(const Coordinates& coordinates,
                                              std::string_view job = {}) const;
   std::string cpu_device_name_at_coordinates(const Coordinates& coordinates,
@@ -79,11 +80,11 @@ class Topology {
   };
 
   std::size_t index_of(const Coordinates& coordinates) const;
-  const Place& device_at(const Coordinates& coordinates) const;
 
   std::vector<int> mesh_shape_;
   std::vector<std::vector<Coordinates>> device_coordinates_;
   std::vector<Place> places_;  // by mesh point, the last axis fastest
+  std::string parsed_;         // the bytes; "" if it was not parsed
 };
 
 }  // namespace cohort::tpu

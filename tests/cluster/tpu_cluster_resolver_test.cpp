@@ -99,9 +99,10 @@ TEST(TPUClusterResolver, TakesAListOfOne) {
 
 TEST(TPUClusterResolver, RefusesAListOfNoneOrSeveral) {
   EXPECT_FAILS(TPUClusterResolver({}), ValueError, "At least one TPU");
-  EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>()), ValueError, "At least one TPU");
+  EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>()), ValueError,
+               "At least one TPU must be specified, got an empty list");
   EXPECT_FAILS(TPUClusterResolver({"a", "b"}), NotImplementedError, "multiple TPUs");
-  EXPECT_FAILS(TPUClusterResolver({"a", "b", "c"}), NotImplementedError, "multiple TPUs");
+  EXPECT_FAILS(TPUClusterResolver({"a", "b", "c"}), NotImplementedError, "got 3: name one");
   EXPECT_FAILS(TPUClusterResolver(std::vector<std::string>{"a", "b"}), NotImplementedError,
                "multiple TPUs");
 }
@@ -122,10 +123,19 @@ TEST(TPUClusterResolver, IsTheTaskThatItIsTold) {
   EXPECT_EQ(resolver.master("worker", std::nullopt), "grpc://b:2");
   resolver.set_task_id(2);
   EXPECT_FAILS(resolver.master(), ValueError, "No task with index 2");
-  resolver.set_task_type("ps");
-  EXPECT_EQ(resolver.task_type(), "ps");
-  EXPECT_EQ(resolver.get_job_name(), "worker");
-  EXPECT_FAILS(resolver.master(), ValueError, "No such job in cluster: 'ps'");
+}
+
+TEST(TPUClusterResolver, CallsItsJobByTheTaskTypeThatItIsTold) {
+  TPUClusterResolver resolver("grpc://a:1,b:2");
+  resolver.set_task_type("learner");
+  EXPECT_EQ(resolver.get_job_name(), "learner");
+  EXPECT_EQ(resolver.cluster_spec(), (ClusterResolver::ClusterSpec{{"learner", {"a:1", "b:2"}}}));
+  EXPECT_EQ(resolver.master(), "grpc://a:1");
+  EXPECT_EQ(resolver.master("learner", 1), "grpc://b:2");
+  EXPECT_FAILS(resolver.master("worker", 1), ValueError, "No such job in cluster: 'worker'");
+  TPUClusterResolver simulated("local:1x1x1x2");
+  simulated.set_task_type("learner");
+  EXPECT_EQ(simulated.num_accelerators("learner", 0).at("TPU"), 2);
 }
 
 TEST(TPUClusterResolver, IsTalkedToWithGrpcWhateverIsAsked) {
@@ -151,6 +161,8 @@ TEST(TPUClusterResolver, HasTheCoordinatorAsAJobOfItsOwn) {
   EXPECT_EQ(resolver.master("coordinator", 0), "grpc://c:3");
   resolver.set_task_type("coordinator");
   EXPECT_EQ(resolver.master(), "grpc://c:3");
+  EXPECT_EQ(resolver.get_job_name(), "worker");
+  EXPECT_EQ(resolver.master("worker", 1), "grpc://b:2");
   const TPUClusterResolver simulated(
       "local:1x1x1x1", {.coordinator_name = "coordinator", .coordinator_address = "c:3"});
   EXPECT_TRUE(simulated.cluster_spec().empty());

@@ -150,6 +150,17 @@ TEST_P(Metrics, MadeOutsideOfTheScopeHaveOneStateForAllReplicas) {
   EXPECT_EQ(number(sum), 200);
 }
 
+TEST(Metric, OfAnotherScopeIsRefusedByTPUStrategy) {
+  Mean outside("outside");
+  const TPUStrategy strategy(cluster::TPUClusterResolver("local:1x1x1x2"));
+  const auto scope = strategy.scope();
+  Mean own("own");
+  EXPECT_FAILS(strategy.run([&] { outside.update(torch::ones({2})); }), ValueError,
+               "made outside of the scope of the TPUStrategy");
+  strategy.run([&] { own.update(torch::full({2}, static_cast<double>(id()))); });
+  EXPECT_EQ(own.result().item<double>(), 0.5);
+}
+
 TEST(Metric, WorksWithoutAStrategy) {
   Mean mean;
   mean.update(torch::tensor({1.0, 2.0}));

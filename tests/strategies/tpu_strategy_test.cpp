@@ -174,6 +174,14 @@ TEST(TPUStrategy, RefusesAnAssignmentForAnotherMesh) {
                ValueError, "local:2x2x1x2: expected [2, 2, 1, 2], got [4, 2, 1, 2]");
 }
 
+TEST(TPUStrategy, RefusesAnAssignmentOnDevicesThatAreMissing) {
+  const tpu::Topology with_a_gap({1, 1, 1, 2}, {{{0, 0, 0, 1}}});
+  const DeviceAssignment on_the_gap(with_a_gap, {{{0, 0, 0, 1}}, {{0, 0, 0, 0}}});
+  EXPECT_FAILS(TPUStrategy(TPUClusterResolver("local:1x1x1x2"), on_the_gap), ValueError,
+               "logical core 0 of replica 1 of the device assignment is at [0, 0, 0, 0], where the "
+               "device is missing");
+}
+
 TEST(TPUStrategy, HandsOutItsResolver) {
   const TPUStrategy strategy(TPUClusterResolver("local:1x1x1x2", "learner"));
   const Strategy& base = strategy;
@@ -301,7 +309,7 @@ TEST(TPUStrategy, VariablesCanBePlacedOnALogicalDevice) {
 }
 
 TEST(TPUStrategy, ThatPartitionsItselfRefusesToAssign) {
-  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1, {.use_spmd_partitioning = true});
+  const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1, {.spmd_xla_partitioning = true});
   EXPECT_FAILS(strategy.run([&] { strategy.assign_to_logical_device(torch::rand({2}), 0); }),
                ValueError, "use split_to_logical_devices()");
   strategy.run([&] { strategy.split_to_logical_devices(torch::rand({2}), {2}); });

@@ -149,7 +149,8 @@ TEST(BuildAssignment, IsARingWhenAskedForOneThatExists) {
                                .order = DeviceOrderMode::RING}),
                ValueError, "RING is not compatible");
   EXPECT_FAILS(places(kSmall, {.num_replicas = 8, .order = DeviceOrderMode::RING}), ValueError,
-               "RING is not compatible");
+               "got computation_shape=[1, 1, 1, 1], computation_stride=[1, 1, 1, 1] and "
+               "num_replicas=8; use AUTO");
 }
 
 TEST(BuildAssignment, WarnsOfAnOddSizeAndGoesRowByRow) {
@@ -236,6 +237,8 @@ TEST(BuildAssignment, HasNoStrideAndNoMoreReplicasThanDevicesWhenSomeAreMissing)
                ValueError, "requested 2 replicas of 2 cores");
   EXPECT_FAILS(DeviceAssignment::build(mesh_with_a_gap(), {.computation_stride = {2, 1, 1, 1}}),
                ValueError, "computation_stride=[2, 1, 1, 1]");
+  EXPECT_FAILS(DeviceAssignment::build(mesh_with_a_gap(), {.num_replicas = 0}), ValueError,
+               "num_replicas=0");
 }
 
 TEST(DeviceAssignment, AnswersForEachLogicalCore) {
@@ -269,7 +272,7 @@ TEST(DeviceAssignment, LooksUpTheReplicasOfATask) {
   EXPECT_EQ(assignment.lookup_replicas(0, 0), (std::vector{0, 1, 2, 3}));
   EXPECT_EQ(assignment.lookup_replicas(1, 1), (std::vector{0, 1, 2, 3}));
   EXPECT_FAILS(assignment.lookup_replicas(1, 0), ValueError, "logical core 0 in task 1");
-  EXPECT_FAILS(assignment.lookup_replicas(5, 0), ValueError, "in task 5");
+  EXPECT_FAILS(assignment.lookup_replicas(5, 0), ValueError, "in task 5: replicas have 2");
 }
 
 TEST(DeviceAssignment, CanBeGivenPlaceByPlace) {
@@ -280,16 +283,23 @@ TEST(DeviceAssignment, CanBeGivenPlaceByPlace) {
   EXPECT_EQ(assignment.lookup_replicas(0, 0), (std::vector{1, 2}));
 }
 
-TEST(DeviceAssignment, NeedsPlacesOfDevicesAsManyForEachReplica) {
+TEST(DeviceAssignment, CanBeGivenPlacesWithoutADevice) {
+  const DeviceAssignment assignment(mesh_with_a_gap(), Places{{{0, 0, 0, 0}}, {{1, 0, 0, 0}}});
+  EXPECT_EQ(assignment.tpu_ordinal(1), -1);
+  EXPECT_EQ(assignment.tpu_device(1), "/task:-1/device:TPU:-1");
+  EXPECT_EQ(assignment.lookup_replicas(0, 0), (std::vector{0}));
+  EXPECT_EQ(assignment.lookup_replicas(-1, 0), (std::vector{1}));
+}
+
+TEST(DeviceAssignment, NeedsPlacesInTheMeshAsManyForEachReplica) {
   const Topology topology = Topology::full_mesh(kSmall);
   EXPECT_FAILS(DeviceAssignment(topology, Places{}), ValueError, "at least one replica");
+  EXPECT_FAILS(DeviceAssignment(topology, Places{}), ValueError, "got no replicas");
   EXPECT_FAILS(DeviceAssignment(topology, Places{{}}), ValueError, "at least one core");
   EXPECT_FAILS(DeviceAssignment(topology, Places{{{0, 0, 0, 0}}, {{0, 0, 0, 0}, {0, 0, 0, 1}}}),
                ValueError, "replica 0 has 1, replica 1 has 2");
   EXPECT_FAILS(DeviceAssignment(topology, Places{{{0, 0, 0}}}), ValueError, "got [0, 0, 0]");
   EXPECT_FAILS(DeviceAssignment(topology, Places{{{2, 0, 0, 0}}}), ValueError, "[2, 0, 0, 0]");
-  EXPECT_FAILS(DeviceAssignment(mesh_with_a_gap(), Places{{{1, 0, 0, 0}}}), ValueError,
-               "core 0 of replica 0 is at [1, 0, 0, 0], where the device is missing");
 }
 
 }  // namespace

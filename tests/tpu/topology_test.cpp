@@ -87,12 +87,12 @@ TEST(Topology, NamesDevicesAndTheirHosts) {
             "/job:w/task:1/device:CPU:0");
 }
 
-TEST(Topology, HasNoTaskAndNoNameForAMissingDevice) {
-  EXPECT_EQ(with_a_gap().task_ordinal_at_coordinates({1, 0, 0, 0}), -1);
-  EXPECT_EQ(with_a_gap().tpu_device_ordinal_at_coordinates({1, 0, 0, 0}), -1);
-  EXPECT_FAILS(with_a_gap().tpu_device_name_at_coordinates({1, 0, 0, 0}), ValueError,
-               "the device at [1, 0, 0, 0] is missing");
-  EXPECT_FAILS(with_a_gap().cpu_device_name_at_coordinates({1, 0, 0, 0}), ValueError, "is missing");
+TEST(Topology, NumbersTheTaskAndTheDeviceAtAGapMinusOne) {
+  const Coordinates gap{1, 0, 0, 0};
+  EXPECT_EQ(with_a_gap().task_ordinal_at_coordinates(gap), -1);
+  EXPECT_EQ(with_a_gap().tpu_device_ordinal_at_coordinates(gap), -1);
+  EXPECT_EQ(with_a_gap().tpu_device_name_at_coordinates(gap), "/task:-1/device:TPU:-1");
+  EXPECT_EQ(with_a_gap().cpu_device_name_at_coordinates(gap, "w"), "/job:w/task:-1/device:CPU:0");
 }
 
 TEST(Topology, RefusesPlacesOutsideOfTheMesh) {
@@ -159,6 +159,7 @@ TEST(SerializedTopology, MayHaveItsListsNumberByNumberAndFieldsThatAreUnknown) {
   const Topology topology = Topology::parse(bytes);
   EXPECT_EQ(topology.mesh_shape(), (std::vector{1, 1, 1, 2}));
   EXPECT_EQ(topology.device_coordinates(), (Tasks{{{0, 0, 0, 1}}}));
+  EXPECT_EQ(topology.serialized(), bytes);
 }
 
 TEST(SerializedTopology, IsRefusedWithABadMesh) {

@@ -4,6 +4,7 @@
 
 #include "cohort/tpu/device_assignment.h"
 #include "tests/base/captured_log.h"
+#include "tests/base/scoped_environment.h"
 
 namespace cohort::tpu {
 namespace {
@@ -42,6 +43,17 @@ TEST_F(TPUSystem, HasRoomForTwoReplicasOfFourLogicalDevices) {
   EXPECT_EQ(assignment.num_cores_per_replica(), 4);
   EXPECT_EQ(assignment.coordinates(1, 0), (Coordinates{1, 0, 0, 0}));
   EXPECT_EQ(assignment.tpu_device(1, 0), "/task:0/device:TPU:2");
+}
+
+TEST_F(TPUSystem, IsTheOneOfTheEnvironmentIfNoneIsNamed) {
+  const ScopedEnvironment endpoints("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS", nullptr);
+  const ScopedEnvironment name("TPU_NAME", "local:2x2x1x2");
+  EXPECT_EQ(initialize_system().mesh_shape(), (std::vector{2, 2, 1, 2}));
+  initialize_system(small_);
+  EXPECT_EQ(warnings("local:2x2x1x2 has already been initialized"), 1);
+  shutdown_system();
+  initialize_system(small_);
+  EXPECT_EQ(warnings("local:2x2x1x2 has already been initialized"), 1);
 }
 
 TEST_F(TPUSystem, WarnsWhenStartedTwice) {

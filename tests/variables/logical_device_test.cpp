@@ -53,7 +53,7 @@ TEST(LogicalDevicesOfVariables, AreNoneWhereEverythingIsPartitioned) {
   const cluster::TPUClusterResolver resolver("local:1x1x1x2");
   const auto assignment = tpu::DeviceAssignment::build(tpu::Topology::full_mesh({1, 1, 1, 2}, 1),
                                                        {.computation_shape = {1, 1, 1, 2}});
-  const TPUStrategy strategy(resolver, assignment, {.use_spmd_partitioning = true});
+  const TPUStrategy strategy(resolver, assignment, {.spmd_xla_partitioning = true});
   const auto scope = strategy.scope();
   const auto on = strategy.extended().logical_device(1);
   const Variable v(torch::ones({4}));
