@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <torch/torch.h>
 
 #include "cohort/device/configuration.h"
@@ -37,13 +38,24 @@ std::vector<Device> first_devices(int count) {
   return devices;
 }
 
+struct Job {
+  int steps = 200;
+  int passes = 1;  // before the gradients are summed over replicas
+  int replicas = 8;
+  int logical_devices = 1;
+  std::vector<std::int64_t> split_images{};  // over logical devices; empty: not at all
+  SplitTable split_parameters{};
+};
+
 /// Trains for some steps and returns the fingerprint.
-std::string train(int devices, int steps, int passes) {
+std::string train(int devices, const Job& job) {
   torch::manual_seed(7);
   set_seed(11);
-  MirroredStrategy strategy({.devices = first_devices(devices), .replicas = 8});
+  MirroredStrategy strategy({.devices = first_devices(devices),
+                             .replicas = job.replicas,
+                             .logical_devices_per_replica = job.logical_devices});
   auto scope = strategy.scope();
-  Model<SmallCnn> model;
+  Model<SmallCnn> model(ModelOptions{.split_parameters = job.split_parameters});
   Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(1e-2));
   auto images = strategy.distribute_values_from_function([](const ValueContext& value) {
     auto generator = at::make_generator<at::CPUGeneratorImpl>(value.replica_id_in_sync_group);
@@ -54,18 +66,36 @@ std::string train(int devices, int steps, int passes) {
   });
   const auto step = [&](const Tensor& x, const Tensor& y) {
     optimizer.zero_grad();
-    for (int pass = 0; pass < passes; ++pass) {
+    const Tensor images =
+        job.split_images.empty() ? x : strategy.split_to_logical_devices(x, job.split_images);
+    for (int pass = 0; pass < job.passes; ++pass) {
       std::optional<Optimizer<torch::optim::Adam>::NoSync> waiting;
-      if (pass + 1 < passes) waiting.emplace(optimizer.core());
+      if (pass + 1 < job.passes) waiting.emplace(optimizer.core());
       const auto losses = nn::functional::cross_entropy(
-          model(x), y, nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
-      average_loss(losses, 32).backward();
+          model(images), y, nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone));
+      average_loss(losses, 4 * job.replicas).backward();
     }
     optimizer.step();
   };
-  for (int i = 0; i < steps; ++i) strategy.run(step, images, labels);
+  for (int i = 0; i < job.steps; ++i) strategy.run(step, images, labels);
   return fingerprint(model);
 }
+
+/// While it lives, this thread and those that it starts share one core.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OnOneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
 
 class SameBits : public testing::Test {
  protected:
@@ -74,17 +104,37 @@ class SameBits : public testing::Test {
 };
 
 TEST_F(SameBits, OfACnnWithBatchNormAndDropoutOnAnyNumberOfDevices) {
-  const std::string alone = train(1, 200, 1);
-  for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, 200, 1), alone) << devices;
-  EXPECT_EQ(train(2, 200, 1), alone) << "run after run";
+  const std::string alone = train(1, {});
+  for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, {}), alone) << devices;
+  EXPECT_EQ(train(2, {}), alone) << "run after run";
 }
 
 TEST_F(SameBits, WithGradientAccumulation) {
-  const std::string alone = train(1, 200, 2);
-  for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, 200, 2), alone) << devices;
+  const Job job{.passes = 2};
+  const std::string alone = train(1, job);
+  for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, job), alone) << devices;
 }
 
-TEST_F(SameBits, DependOnTheNumberOfSteps) { EXPECT_NE(train(2, 3, 1), train(2, 4, 1)); }
+TEST_F(SameBits, OfALayoutOverLogicalDevicesOnAnyNumberOfDevicesAndCores) {
+  const Job quarters{.steps = 20,
+                     .replicas = 2,
+                     .logical_devices = 4,
+                     .split_images = {1, 1, 2, 2},
+                     .split_parameters = {{"conv.weight", {4, 1, 1, 1}}, {"head.weight", {1, 4}}}};
+  const std::string alone = train(1, quarters);
+  for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, quarters), alone) << devices;
+  {
+    const OnOneCore one;
+    EXPECT_EQ(train(4, quarters), alone) << "on one core";
+  }
+  Job rows = quarters;
+  rows.split_images = {4, 1, 1, 1};
+  EXPECT_EQ(train(2, rows), train(4, rows));
+}
+
+TEST_F(SameBits, DependOnTheNumberOfSteps) {
+  EXPECT_NE(train(2, {.steps = 3}), train(2, {.steps = 4}));
+}
 
 }  // namespace
 }  // namespace cohort
