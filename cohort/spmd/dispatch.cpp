@@ -1,5 +1,7 @@
 #include "cohort/spmd/dispatch.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <mutex>
 
@@ -39,6 +41,9 @@ void register_all() {
   register_matmul(aten);
   register_views(aten);
   register_reshaping(aten);
+  register_diagonals(aten);
+  register_unfolding(aten);
+  register_complex_views(aten);
   register_view_derivatives(aten);
   register_softmax(aten);
   register_convolution(aten);
@@ -64,19 +69,29 @@ void register_all() {
   set_whole(&full);
 }
 
+/// The whole tensor, in the order in memory that autograd knows: some results depend on that, such
+/// as LU factors, and their derivatives ask for it again.
+Tensor gather_in_order(const Tensor& tensor) {
+  const Tensor whole = gather(tensor);
+  if (!is_sharded(tensor) || whole.strides() == tensor.strides()) return whole;
+  const Tensor ordered = at::empty_strided(tensor.sizes(), tensor.strides(), whole.options());
+  write_once(ordered, whole);
+  return ordered;
+}
+
 /// Replaces sharded tensors, in lists too, by whole ones.
 void gather_in(c10::IValue& value) {
   if (value.isTensor()) {
-    value = gather(value.toTensor());
+    value = gather_in_order(value.toTensor());
   } else if (value.isTensorList()) {
     auto tensors = value.toTensorVector();
-    for (Tensor& tensor : tensors) tensor = gather(tensor);
+    for (Tensor& tensor : tensors) tensor = gather_in_order(tensor);
     value = std::move(tensors);
   } else if (value.isList()) {
     const auto list = value.toList().copy();  // the caller's own stays
     for (std::size_t i = 0; i < list.size(); ++i) {
       const c10::IValue each = list.get(i);
-      if (each.isTensor()) list.set(i, gather(each.toTensor()));
+      if (each.isTensor()) list.set(i, gather_in_order(each.toTensor()));
     }
     value = list;
   }
@@ -175,7 +190,7 @@ void gather_and_run(const c10::OperatorHandle& op, Stack* stack, const std::stri
   };
   std::vector<Change> changes;
   const auto to_change = [&](const Tensor& sharded, const std::string& alias) {
-    Tensor whole = gather(sharded);
+    Tensor whole = gather_in_order(sharded);
     if (layout_of(sharded).tiles() == 1) whole = whole.clone();
     changes.push_back({alias, sharded, whole});
     return whole;

@@ -167,6 +167,15 @@ void write_to(const Tensor& sharded, const Tensor& values) {
                  [&](int i) { to.tiles()[i].copy_(fetch(values, to.layout()->region(i))); });
 }
 
+void write_once(Tensor to, Tensor from) {
+  for (std::int64_t d = 0; d < to.dim(); ++d) {
+    if (to.stride(d) != 0 || to.size(d) < 2) continue;
+    to = to.narrow(d, 0, 1);
+    from = from.narrow(d, 0, 1);
+  }
+  to.copy_(from);
+}
+
 void write_pieces(const Tensor& sharded, const std::vector<Piece>& pieces) {
   require_writable(sharded);
   const ShardedTensorImpl& to = *impl(sharded);

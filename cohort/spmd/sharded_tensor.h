@@ -85,6 +85,10 @@ void require_writable(const Tensor& tensor);
 /// Copies a tensor, sharded or not, into the tiles of a sharded one of the same sizes.
 void write_to(const Tensor& sharded, const Tensor& values);
 
+/// Copies into an ordinary tensor that may be expanded: what stands for many elements is written
+/// once.
+void write_once(Tensor to, Tensor from);
+
 /// A part of a tensor that somebody computed.
 struct Piece {
   Region region;

@@ -136,6 +136,14 @@ TEST(Reductions, OverAnyDimensions) {
       {"norm 3", [](const Tensors& x) { return (x[0] + 2).norm(3, {1}); }},
       {"logsumexp", [](const Tensors& x) { return x[0].logsumexp(1); }},
       {"any", [](const Tensors& x) { return (x[0] > 0.9).any(1); }},
+      {"nansum", [](const Tensors& x) { return x[0].log().nansum(1); }},
+      {"dist", [](const Tensors& x) { return torch::dist(x[0], x[0].exp(), 3); }},
+      {"norm, typed", [](const Tensors& x) { return x[0].norm(2, 1, true, x[0].scalar_type()); }},
+      {"aminmax", [](const Tensors& x) { return std::get<1>(x[0].detach().aminmax(1)); }},
+      {"count",
+       [](const Tensors& x) {
+         return (x[0] > 0).count_nonzero(at::IntArrayRef({0, 2}));
+       }},
       {"all", [](const Tensors& x) { return (x[0] > -0.9).all(); }},
       {"prod", [](const Tensors& x) { return x[0].prod(1).detach(); }},
   };
@@ -213,6 +221,22 @@ TEST(Matmul, AllKinds) {
       },
       [](const Tensors& x) {
         return torch::einsum("bihd,bjhd->bhij", {x[0], x[1]});
+      });
+}
+
+TEST(Matmul, InPlace) {
+  expect_agreement(
+      "all", 100,
+      [](auto& random) {
+        const auto k = between(random, 1, 6);
+        return Tensors{tensor({3, between(random, 1, 5), k}), tensor({3, k, 4}), tensor({4})};
+      },
+      [](const Tensors& x) {
+        Tensor y = x[0][0].mm(x[1][0]).addmm_(x[0][1], x[1][1], 0.5, 2).addbmm_(x[0], x[1]);
+        Tensor z = x[0].bmm(x[1]).baddbmm_(x[0], x[1], 2, 0.5);
+        Tensor plain = torch::zeros_like(full(y));
+        plain.addmm_(x[0][0], x[1][0]).addr_(x[0][0].sum(1), x[2]);
+        return torch::addbmm(y, x[0], x[1]) + z + plain;
       });
 }
 

@@ -35,6 +35,63 @@ TEST(InPlace, ListsOfTensorsAreChanged) {
   EXPECT_TRUE(torch::equal(plain, torch::full({2}, 0.5)));
 }
 
+TEST(Out, IsWrittenInParts) {
+  const Tensor a = torch::rand({4, 3}), b = torch::rand({3});
+  Tensor plain = torch::zeros({4, 3}), sharded = in_halves(plain);
+  const Strict strict;
+  torch::add_out(plain, in_halves(a), b);
+  EXPECT_TRUE(torch::equal(plain, a + b));
+  torch::max_out(sharded, in_halves(a, 1), sharded + 0.5);
+  EXPECT_TRUE(torch::equal(full(sharded), a.clamp_min(0.5)));
+}
+
+TEST(Out, IsResizedAsAPlainOne) {
+  const Tensor a = torch::rand({4, 3});
+  Tensor out = torch::empty({0});
+  torch::mul_out(out, in_halves(a), a);
+  EXPECT_TRUE(torch::equal(out, a * a));
+}
+
+TEST(Gathered, KeepsTheOrderInMemory) {
+  // LU factors, which derivatives use again, depend on it.
+  const Tensor a = torch::rand({4, 4}, torch::kDouble) + 3 * torch::eye(4, torch::kDouble);
+  const auto second_derivative = [](Tensor x, const Tensor& placed) {
+    const Tensor first = torch::autograd::grad({torch::det(placed)}, {x}, {}, true, true)[0];
+    return torch::autograd::grad({first.square().sum()}, {x})[0];
+  };
+  const Tensor x = a.clone().requires_grad_(), y = a.clone().requires_grad_();
+  EXPECT_TRUE(torch::allclose(second_derivative(y, in_halves(y)), second_derivative(x, x)));
+}
+
+TEST(Copies, HaveTheOrderInMemoryOfPlainOnes) {
+  // Random numbers are drawn in it.
+  const Tensor plain = torch::rand({6, 4}), sharded = in_halves(plain);
+  const auto drawn = [](const Tensor& x) {
+    torch::manual_seed(3);
+    return std::pair(torch::rand_like(x.t().clone()), torch::rand_like(x.slice(1, 0, 2)));
+  };
+  EXPECT_EQ(sharded.t().clone().strides(), plain.t().clone().strides());
+  EXPECT_TRUE(torch::equal(full(drawn(sharded).first), drawn(plain).first));
+  EXPECT_TRUE(torch::equal(full(drawn(sharded).second), drawn(plain).second));
+}
+
+TEST(Numbers, OfSpecialKindsAreSplitToo) {
+  const Strict strict;
+  const Tensor x = torch::rand({4, 3}) + 0.5, bits = torch::arange(12).reshape({4, 3});
+  EXPECT_TRUE(torch::equal(full(in_halves(bits).__lshift__(2)), bits * 4));
+  Tensor shifted = in_halves(bits);
+  shifted.__irshift__(1);
+  EXPECT_TRUE(torch::equal(full(shifted), bits.__rshift__(1)));
+  EXPECT_TRUE(
+      torch::allclose(full(torch::special_bessel_j0(in_halves(x))), torch::special_bessel_j0(x)));
+  EXPECT_TRUE(
+      torch::equal(full(torch::complex(in_halves(x), in_halves(-x))), torch::complex(x, -x)));
+  EXPECT_TRUE(torch::allclose(full(torch::polar(in_halves(x), x)), torch::polar(x, x)));
+  const auto [mantissa, exponent] = torch::frexp(in_halves(x));
+  EXPECT_TRUE(torch::equal(full(torch::ldexp(mantissa, exponent)), x));
+  EXPECT_TRUE(in_halves(x).is_same_size(x));
+}
+
 TEST(SetData, KeepsShardedAndPlainTensorsApart) {
   Tensor plain = torch::rand({4, 3});
   Tensor sharded = in_halves(plain);
@@ -91,6 +148,13 @@ TEST(Empty, BatchesGoThroughNormalization) {
   x.slice(0, 4, 4, 2).fill_(5);
   EXPECT_TRUE(torch::equal(full(x), torch::zeros({8})));
   EXPECT_REFUSED(x.slice(0, 0, 4, 0), "positive");
+}
+
+TEST(Empty, TensorsChangeShapeInStrictMode) {
+  const Strict strict;
+  const Tensor rows = in_halves(torch::rand({0, 8}), 1);
+  EXPECT_EQ(rows.reshape({8, 0}).sizes(), at::IntArrayRef({8, 0}));
+  EXPECT_TRUE(torch::equal(full(rows.logsumexp(0)), torch::full({8}, -INFINITY)));
 }
 
 TEST(Scalars, AreReducedAlongADimension) {

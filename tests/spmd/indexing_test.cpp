@@ -109,6 +109,12 @@ TEST(Indexing, AlongOneDimension) {
           [=](const Tensors& x) { return x[0].index_add(dim, x[1], x[2], 0.5).square(); }},
          {"index_add_",
           [=](const Tensors& x) { return (x[0] * 1).index_add_(dim, x[1], x[2]).square(); }},
+         {"index_reduce",
+          [=](const Tensors& x) {
+            const Tensor a = x[0].detach(), b = x[2].detach();
+            const Tensor largest = a.index_reduce(dim, x[1], b, "amax", /*include_self=*/false);
+            return (largest * 1).index_reduce_(dim, x[1], b, "mean");
+          }},
          {"index_copy",
           [=](const Tensors& x) {
             const Tensor once = torch::arange(x[1].size(0)).flip(0);

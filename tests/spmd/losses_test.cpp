@@ -255,6 +255,48 @@ TEST(Activations, WithALearnedSlope) {
       [](const Tensors& x) { return torch::prelu(x[0], x[1]); });
 }
 
+TEST(Activations, WithDrawnSlopes) {
+  for (const bool training : {false, true}) {
+    expect_agreement("rrelu", 60, two_alike,
+                     [&](const Tensors& x) {
+                       torch::manual_seed(7);
+                       Tensor y = torch::rrelu(x[0], 0.1, 0.4, training);
+                       return torch::rrelu_(y, 0.2, 0.3, training) * x[0];
+                     },
+                     {.with_views = false});
+  }
+}
+
+TEST(Layers, ThatAreOthersInDisguise) {
+  expect_agreement(
+      "conv_tbc", 60,
+      [](auto& random) {
+        return Tensors{tensor({between(random, 3, 7), 2, 3}), tensor({3, 3, 4}), tensor({4})};
+      },
+      [](const Tensors& x) { return torch::conv_tbc(x[0].contiguous(), x[1], x[2], 1); });
+  expect_agreement(
+      "bilinear", 60,
+      [](auto& random) {
+        const auto rows = between(random, 1, 5);
+        return Tensors{tensor({rows, 4}), tensor({rows, 3}), tensor({2, 4, 3}), tensor({2})};
+      },
+      [](const Tensors& x) { return torch::bilinear(x[0], x[1], x[2], x[3]); });
+  expect_agreement(
+      "weight norm", 60,
+      [](auto& random) {
+        return Tensors{tensor({between(random, 2, 6), 3}), tensor({3})};
+      },
+      // LibTorch 1.13's own second derivative is wrong
+      [](const Tensors& x) { return torch::_weight_norm(x[0], x[1].unsqueeze(0), 1).detach(); });
+}
+
+TEST(Losses, OfIgnoredTargetsHaveNoGradient) {
+  Tensor x = torch::rand({4, 3}).requires_grad_();
+  const Tensor scores = split(x, test_mesh(2), {2, 1});
+  torch::nn::functional::cross_entropy(scores, torch::full({4}, -100)).backward();
+  EXPECT_TRUE(torch::equal(full(x.grad()), torch::zeros({4, 3})));
+}
+
 TEST(UnsafeSplit, PartsMayBeChangedInPlace) {
   const auto make = [](auto& random) {
     return Tensors{tensor({between(random, 1, 5), between(random, 5, 9)})};

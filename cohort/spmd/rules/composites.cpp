@@ -230,6 +230,56 @@ Tensor compose_prelu(const Tensor& x, const Tensor& weight) {
   return x.relu() + weight.reshape(sizes) * x.masked_fill(x > 0, 0);
 }
 
+/// The slopes of a leaky rectifier that draws them: one for each element that is not positive, in
+/// their order, as LibTorch draws them.
+Tensor drawn_slopes(const Tensor& x, const at::Scalar& lower, const at::Scalar& upper,
+                    c10::optional<at::Generator> generator) {
+  const Tensor values = x.detach();
+  const Tensor is_drawn = values <= 0;
+  const Tensor drawn = at::empty({is_drawn.sum().item<std::int64_t>()}, at::kDouble)
+                           .uniform_(lower.toDouble(), upper.toDouble(), std::move(generator));
+  return at::ones_like(values).masked_scatter_(is_drawn, drawn.to(x.scalar_type()));
+}
+double mean_slope(const at::Scalar& lower, const at::Scalar& upper) {
+  return (lower.toDouble() + upper.toDouble()) / 2;
+}
+
+Tensor compose_rrelu(const Tensor& x, const at::Scalar& lower, const at::Scalar& upper,
+                     bool training, c10::optional<at::Generator> generator) {
+  if (!training) return at::leaky_relu(x, mean_slope(lower, upper));
+  return x * drawn_slopes(x, lower, upper, std::move(generator));
+}
+Tensor& compose_rrelu_in_place(Tensor& x, const at::Scalar& lower, const at::Scalar& upper,
+                               bool training, c10::optional<at::Generator> generator) {
+  if (!training) return at::leaky_relu_(x, mean_slope(lower, upper));
+  return x.mul_(drawn_slopes(x, lower, upper, std::move(generator)));
+}
+
+// Layers that are others in disguise.
+
+/// A convolution of [time, batch, channels].
+Tensor compose_conv_tbc(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        std::int64_t padding) {
+  return at::conv1d(x.permute({1, 2, 0}), weight.permute({2, 1, 0}), bias, 1, padding)
+      .permute({2, 0, 1});
+}
+
+Tensor compose_bilinear(const Tensor& a, const Tensor& b, const Tensor& weight,
+                        const OptionalTensor& bias) {
+  TORCH_CHECK(weight.dim() == 3 && a.dim() == b.dim() && a.size(-1) == weight.size(1) &&
+                  b.size(-1) == weight.size(2),
+              "bilinear: inputs of sizes ", a.sizes(), " and ", b.sizes(),
+              " don't fit a weight of sizes ", weight.sizes());
+  const Tensor products =
+      at::matmul(a, weight.permute({1, 0, 2}).flatten(1)).unflatten(-1, {weight.size(0), -1});
+  const Tensor result = (products * b.unsqueeze(-2)).sum(-1);
+  return bias && bias->defined() ? result + *bias : result;
+}
+
+Tensor compose_weight_norm(const Tensor& v, const Tensor& g, std::int64_t dim) {
+  return v * (g / at::norm_except_dim(v, 2, dim));
+}
+
 // Parts that autograd does not know as views, so that each may be changed in place: the cells of
 // recurrent networks do that.
 
@@ -274,6 +324,11 @@ void register_composites(torch::Library& library) {
   library.impl("soft_margin_loss", compose_soft_margin);
   library.impl("glu", compose_glu);
   library.impl("prelu", compose_prelu);
+  library.impl("rrelu", compose_rrelu);
+  library.impl("rrelu_", compose_rrelu_in_place);
+  library.impl("conv_tbc", compose_conv_tbc);
+  library.impl("bilinear", compose_bilinear);
+  library.impl("_weight_norm", compose_weight_norm);
   library.impl("unsafe_split.Tensor", compose_unsafe_split);
   library.impl("unsafe_split_with_sizes", compose_unsafe_split_with_sizes);
 }

@@ -75,6 +75,21 @@ Tensor addr_tiles(const Tensor& c, const Tensor& a, const Tensor& b, const at::S
   return scaled_sum(c, at::mul(a.unsqueeze(1), b.unsqueeze(0)), beta, alpha);
 }
 
+Tensor addbmm_tiles(const Tensor& c, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                    const at::Scalar& alpha) {
+  const Operation operation("aten::addbmm");
+  const BelowAutograd below;
+  return scaled_sum(c, at::sum(at::bmm(a, b), 0), beta, alpha);
+}
+
+/// The form of a rule that works in place, on a tensor that may be an ordinary one.
+template <auto rule>
+Tensor& in_place(Tensor& c, const Tensor& a, const Tensor& b, const at::Scalar& beta,
+                 const at::Scalar& alpha) {
+  const BelowAutograd below;
+  return c.copy_(rule(c, a, b, beta, alpha));
+}
+
 }  // namespace
 
 void register_matmul(torch::Library& library) {
@@ -87,6 +102,12 @@ void register_matmul(torch::Library& library) {
   library.impl("baddbmm", baddbmm_tiles);
   library.impl("addmv", addmv_tiles);
   library.impl("addr", addr_tiles);
+  library.impl("addbmm", addbmm_tiles);
+  library.impl("addmm_", in_place<addmm_tiles>);
+  library.impl("baddbmm_", in_place<baddbmm_tiles>);
+  library.impl("addmv_", in_place<addmv_tiles>);
+  library.impl("addr_", in_place<addr_tiles>);
+  library.impl("addbmm_", in_place<addbmm_tiles>);
 }
 
 }  // namespace cohort::spmd

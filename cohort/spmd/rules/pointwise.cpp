@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "cohort/spmd/partition.h"
@@ -18,14 +19,24 @@ const std::unordered_set<std::string>& pointwise_names() {
       "add", "sub", "rsub", "mul", "div", "remainder", "fmod", "floor_divide", "neg", "abs", "sign",
       "sgn", "reciprocal", "pow", "float_power", "square", "sqrt", "rsqrt", "addcmul", "addcdiv",
       "lerp", "maximum", "minimum", "fmax", "fmin", "hypot", "ldexp", "copysign", "nextafter",
-      "gcd", "lcm", "heaviside", "xlogy", "logaddexp", "logaddexp2",
+      "gcd", "lcm", "heaviside", "xlogy", "logaddexp", "logaddexp2", "frexp",
       // exponentials, angles, special functions
       "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
       "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sinc", "erf", "erfc",
       "erfinv", "lgamma", "digamma", "polygamma", "i0", "special_entr", "special_erfcx",
       "special_i0e", "special_i1", "special_i1e", "special_log_ndtr", "special_ndtri",
       "special_xlog1py", "special_zeta", "mvlgamma", "igamma", "igammac", "logit", "logit_backward",
-      "deg2rad", "rad2deg",
+      "deg2rad", "rad2deg", "special_airy_ai", "special_bessel_j0", "special_bessel_j1",
+      "special_bessel_y0", "special_bessel_y1", "special_modified_bessel_i0",
+      "special_modified_bessel_i1", "special_modified_bessel_k0", "special_modified_bessel_k1",
+      "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1",
+      "special_spherical_bessel_j0", "special_chebyshev_polynomial_t",
+      "special_chebyshev_polynomial_u", "special_chebyshev_polynomial_v",
+      "special_chebyshev_polynomial_w", "special_hermite_polynomial_h",
+      "special_hermite_polynomial_he", "special_laguerre_polynomial_l",
+      "special_legendre_polynomial_p", "special_shifted_chebyshev_polynomial_t",
+      "special_shifted_chebyshev_polynomial_u", "special_shifted_chebyshev_polynomial_v",
+      "special_shifted_chebyshev_polynomial_w",
       // rounding and limits
       "ceil", "floor", "round", "trunc", "frac", "clamp", "clamp_min", "clamp_max", "nan_to_num",
       // activations
@@ -40,11 +51,11 @@ const std::unordered_set<std::string>& pointwise_names() {
       "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf", "signbit",
       "isclose", "logical_and", "logical_or", "logical_not", "logical_xor", "bitwise_and",
       "bitwise_or", "bitwise_not", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift",
-      "where", "masked_fill",
+      "__lshift__", "__rshift__", "__ilshift__", "__irshift__", "where", "masked_fill",
       // copies, and tensors of the same sizes
       "clone", "copy", "_to_copy", "zero", "fill", "alias_copy", "zeros_like", "ones_like",
       "full_like", "contiguous", "real", "imag", "conj_physical", "_conj_physical", "angle",
-      "native_dropout_backward"};
+      "complex", "polar", "native_dropout_backward"};
   return names;
 }
 
@@ -102,10 +113,10 @@ void run_on_tiles(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
   for (auto& each : tiles) stack->emplace_back(wrap(mesh, layout, std::move(each)));
 }
 
-/// Changes the first argument, sharded or not, in parts.
+/// Changes one of the arguments, sharded or not, in parts.
 void run_in_place(const c10::OperatorHandle& op, const std::vector<c10::IValue>& arguments,
-                  const MeshPtr& mesh, Stack* stack) {
-  const Tensor self = arguments[0].toTensor();
+                  const MeshPtr& mesh, Stack* stack, std::size_t changed = 0) {
+  const Tensor self = arguments[changed].toTensor();
   for (const Tensor& tensor : defined_tensors(arguments)) {
     TORCH_CHECK(at::is_expandable_to(tensor.sizes(), self.sizes()), op.schema().name(),
                 ": a tensor of sizes ", self.sizes(), " can't be changed by one of sizes ",
@@ -208,6 +219,26 @@ void pointwise(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack)
   in_place ? run_in_place(op, arguments, mesh, stack) : run_broadcast(op, arguments, stack);
 }
 
+/// The forms with an argument `out`. One of other sizes has to be resized: then all is gathered.
+void pointwise_out(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const Operation operation(op.schema().name().c_str());
+  BoxedCall call(op, stack);
+  const std::size_t changed = call.size() - 1;
+  const Tensor out = call[changed].toTensor();
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < changed; ++i) {
+    if (!call[i].isTensor() || !call[i].toTensor().defined()) continue;
+    sizes = at::infer_size(sizes, call[i].toTensor().sizes());
+  }
+  if (out.sizes() != at::IntArrayRef(sizes)) {
+    return gather_and_run(op, stack, "its result has to be resized");
+  }
+  require_writable(out);
+  const std::vector<c10::IValue> arguments = call.take();
+  const MeshPtr mesh = common_mesh(op.schema().name().c_str(), defined_tensors(arguments));
+  run_in_place(op, arguments, mesh, stack, changed);
+}
+
 /// In the order in memory of the other tensor, unless another one is asked for: random numbers are
 /// drawn in that order.
 void empty_like_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -217,8 +248,11 @@ void empty_like_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
   const bool preserves = format.isNone() || format.toMemoryFormat() == at::MemoryFormat::Preserve;
   pointwise(op, keys, stack);
   const Tensor& result = stack->back().toTensor();
-  if (preserves && is_sharded(result) && self.is_non_overlapping_and_dense()) {
-    result.unsafeGetTensorImpl()->set_sizes_and_strides(self.sizes(), self.strides());
+  if (preserves && is_sharded(result)) {
+    result.unsafeGetTensorImpl()->set_sizes_and_strides(
+        self.sizes(), self.is_non_overlapping_and_dense()
+                          ? self.strides().vec()
+                          : at::infer_dense_strides(self.sizes(), self.strides()));
   }
 }
 
@@ -272,26 +306,43 @@ void new_tensor(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack
   }
 }
 
+/// Of one of the names, or the form of one that works in place.
+bool is_pointwise(std::string name) {
+  if (pointwise_names().contains(name)) return true;
+  if (!name.ends_with('_')) return false;
+  name.pop_back();
+  return pointwise_names().contains(name);
+}
+
+/// The only argument that is changed is the last one.
+bool gives_one_out(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  const auto count = std::count_if(arguments.begin(), arguments.end(),
+                                   [](const c10::Argument& each) { return each.is_out(); });
+  return count == 1 && arguments.back().is_out();
+}
+
 }  // namespace
 
 void register_pointwise(torch::Library& library) {
   library.impl("_local_scalar_dense", boxed<&local_scalar>());
-  library.impl("empty_like", boxed<&empty_like_boxed>());
+  for (const char* name : {"empty_like", "clone"}) library.impl(name, boxed<&empty_like_boxed>());
   for (const char* name : {"new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided"}) {
     library.impl(name, boxed<&new_tensor>());
   }
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) continue;
-    std::string base = name.name.substr(6);
-    if (base.size() > 1 && base.back() == '_') base.pop_back();
-    if (!pointwise_names().contains(base) || name.overload_name.find("out") == 0 ||
-        name.overload_name.find("_out") != std::string::npos) {
-      continue;
-    }
+    if (!name.name.starts_with("aten::") || !is_pointwise(name.name.substr(6))) continue;
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
     const auto full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    library.impl(full.c_str(), boxed<&pointwise>());
+    if (full == "aten::clone") continue;  // above
+    const bool has_out = name.overload_name.starts_with("out") ||
+                         name.overload_name.find("_out") != std::string::npos;
+    if (!has_out) {
+      library.impl(full.c_str(), boxed<&pointwise>());
+    } else if (gives_one_out(op->schema())) {
+      library.impl(full.c_str(), boxed<&pointwise_out>());
+    }
   }
 }
 

@@ -68,6 +68,22 @@ Tensor sum_dim_tiles(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, O
   return sum_over("aten::sum", x, dims, keep, dtype);
 }
 
+Tensor nansum_tiles(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, OptionalType dtype) {
+  const Reduced reduced(x, dims);
+  Partition parts("aten::nansum");
+  parts.take(x, reduced.letters());
+  return parts.give(reduced.result_letters(keep),
+                    [&](const Task& t) { return at::nansum(t[0], reduced.dims, keep, dtype); });
+}
+Tensor count_nonzero_dims_tiles(const Tensor& x, at::IntArrayRef dims) {
+  const Operation operation("aten::count_nonzero");
+  const BelowAutograd below;
+  return sum_over("aten::count_nonzero", at::ne(x, 0), dims, false, at::kLong);
+}
+Tensor count_nonzero_tiles(const Tensor& x, c10::optional<std::int64_t> dim) {
+  return count_nonzero_dims_tiles(x, dim ? at::IntArrayRef(*dim) : at::IntArrayRef());
+}
+
 // Extremes and logic.
 
 void take_larger(Tensor& all, const Tensor& more) { all = at::maximum(all, more); }
@@ -94,6 +110,12 @@ Tensor amax_tiles(const Tensor& x, at::IntArrayRef dims, bool keep) {
 Tensor amin_tiles(const Tensor& x, at::IntArrayRef dims, bool keep) {
   return combined("aten::amin", x, dims, keep, take_smaller,
                   [&](const Tensor& part, auto& own) { return at::amin(part, own, keep); });
+}
+std::tuple<Tensor, Tensor> aminmax_tiles(const Tensor& x, c10::optional<std::int64_t> dim,
+                                         bool keep) {
+  const Operation operation("aten::aminmax");
+  const at::IntArrayRef dims = dim ? at::IntArrayRef(*dim) : at::IntArrayRef();
+  return {amin_tiles(x, dims, keep), amax_tiles(x, dims, keep)};
 }
 Tensor max_tiles(const Tensor& x) {
   return combined("aten::max", x, c10::nullopt, false, take_larger,
@@ -136,6 +158,8 @@ bool equal_tiles(const Tensor& a, const Tensor& b) {
   const BelowAutograd below;
   return a.sizes() == b.sizes() && gather(at::all(at::eq(a, b))).item<bool>();
 }
+
+bool is_same_size_tiles(const Tensor& a, const Tensor& b) { return a.sizes() == b.sizes(); }
 
 /// Of types whose squares leave their range soon: these are computed in float.
 bool is_short(const Tensor& x) {
@@ -235,10 +259,24 @@ Tensor norm_tiles(const Tensor& x, const at::Scalar& p) {
   return norm_over(x, p, c10::nullopt, false, c10::nullopt);
 }
 
+Tensor norm_type_tiles(const Tensor& x, const c10::optional<at::Scalar>& p, at::ScalarType dtype) {
+  return norm_over(x, p.value_or(2), c10::nullopt, false, dtype);
+}
+Tensor norm_dim_type_tiles(const Tensor& x, const c10::optional<at::Scalar>& p,
+                           at::IntArrayRef dims, bool keep, at::ScalarType dtype) {
+  return norm_over(x, p.value_or(2), dims, keep, dtype);
+}
+Tensor dist_tiles(const Tensor& a, const Tensor& b, const at::Scalar& p) {
+  const Operation operation("aten::dist");
+  const BelowAutograd below;
+  return at::linalg_vector_norm(at::sub(a, b), p);
+}
+
 Tensor logsumexp_tiles(const Tensor& x, at::IntArrayRef dims, bool keep) {
   const Operation operation("aten::logsumexp");
   const BelowAutograd below;
   const Reduced reduced(x, dims);
+  if (reduced.count == 0) return at::log(at::sum(at::exp(x), reduced.dims, keep));
   const Tensor largest = amax_tiles(x, reduced.dims, true);
   const Tensor shift = at::where(at::isfinite(largest), largest, at::zeros_like(largest));
   const Tensor sum = at::sum(at::exp(at::sub(x, shift)), reduced.dims, keep);
@@ -318,8 +356,12 @@ Tensor argmin_tiles(const Tensor& x, c10::optional<std::int64_t> dim, bool keep)
 void register_reductions(torch::Library& library) {
   library.impl("sum", sum_tiles);
   library.impl("sum.dim_IntList", sum_dim_tiles);
+  library.impl("nansum", nansum_tiles);
+  library.impl("count_nonzero", count_nonzero_tiles);
+  library.impl("count_nonzero.dim_IntList", count_nonzero_dims_tiles);
   library.impl("amax", amax_tiles);
   library.impl("amin", amin_tiles);
+  library.impl("aminmax", aminmax_tiles);
   library.impl("max", max_tiles);
   library.impl("min", min_tiles);
   library.impl("max.dim", max_dim_tiles);
@@ -331,6 +373,7 @@ void register_reductions(torch::Library& library) {
   library.impl("any.dim", any_dim_tiles);
   library.impl("all.dim", all_dim_tiles);
   library.impl("equal", equal_tiles);
+  library.impl("is_same_size", is_same_size_tiles);
   library.impl("prod", prod_tiles);
   library.impl("prod.dim_int", prod_dim_tiles);
   library.impl("var.correction", boxed<&var_boxed>());
@@ -340,6 +383,9 @@ void register_reductions(torch::Library& library) {
   library.impl("linalg_vector_norm", vector_norm_tiles);
   library.impl("norm.ScalarOpt_dim", norm_dim_tiles);
   library.impl("norm.Scalar", norm_tiles);
+  library.impl("norm.ScalarOpt_dtype", norm_type_tiles);
+  library.impl("norm.ScalarOpt_dim_dtype", norm_dim_type_tiles);
+  library.impl("dist", dist_tiles);
   library.impl("logsumexp", logsumexp_tiles);
 }
 

@@ -7,6 +7,7 @@
 
 #include <numeric>
 
+#include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/views.h"
 
 namespace cohort::spmd {
@@ -104,8 +105,27 @@ LayoutPtr layout_that_fits(const Tensor& x, at::IntArrayRef after) {
   return best;
 }
 
+/// Where the shapes have no cut in common: the elements in their order, cut as the new shape can
+/// be.
+Tensor cut_anew(const Tensor& x, at::IntArrayRef sizes, at::IntArrayRef strides, bool is_view) {
+  const Tensor row = flat(x);
+  const MeshPtr& mesh = impl(x)->mesh();
+  const LayoutPtr layout = layout_in_rows(x, sizes);
+  std::vector<std::int64_t> begins(1, 0);
+  for (int i = 0; i < layout->tiles(); ++i) {
+    begins.push_back(begins.back() + c10::multiply_integers(layout->region(i).sizes()));
+  }
+  auto tiles = make_tiles(*mesh, *layout, [&](int i) {
+    return fetch(row, {{begins[i]}, {begins[i + 1]}}).reshape(layout->region(i).sizes());
+  });
+  Tensor result =
+      wrap_view(mesh, layout, std::move(tiles), strides, is_view ? x.storage_offset() : 0);
+  if (is_view) impl(result)->freeze();
+  return result;
+}
+
 Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool is_view) {
-  Operation operation(name);
+  const Operation operation(name);
   const BelowAutograd below;
   const auto sizes = at::infer_size(wanted, x.numel());
   const auto strides = at::detail::computeStride(x.sizes(), x.strides(), sizes);
@@ -130,8 +150,8 @@ Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool 
   TORCH_CHECK(strides, name, ": the tensor can't be seen in the shape ", wanted,
               " without a copy: use reshape()");
   const LayoutPtr other = x.numel() == 0 ? nullptr : layout_that_fits(x, sizes);
-  if (!other && old.tiles() > 1) {
-    operation.gathers("its cuts don't fit the new shape", describe({&x, 1}));
+  if (!other && old.tiles() > 1 && x.numel() > 0) {
+    return cut_anew(x, sizes, *strides, is_view);
   }
   const LayoutPtr fitting =
       other ? other : std::make_shared<Layout>(Layout::whole(x.sizes(), old.device(0)));

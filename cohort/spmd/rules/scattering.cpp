@@ -171,6 +171,29 @@ void scatter_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
                            })));
 }
 
+/// Reduces whole rows: a scatter whose indices are the same along the other dimensions.
+void index_reduce_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  BoxedCall call(op, stack);
+  Tensor self = call[0].toTensor();
+  if (self.dim() == 0) return gather_and_run(op, stack, "it has one element");
+  const Operation operation("aten::index_reduce");
+  const BelowAutograd below;
+  const bool in_place = call.changes(0);
+  const auto arguments = call.take();
+  const std::int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
+  const Tensor index = gather(arguments[2].toTensor()), source = arguments[3].toTensor();
+  TORCH_CHECK_INDEX(
+      index.dim() <= 1 && source.dim() == self.dim() && index.numel() == source.size(dim),
+      "index_reduce: ", index.sizes(), " indices along dimension ", dim,
+      " don't fit a source of sizes ", source.sizes());
+  std::vector<std::int64_t> sizes(self.dim(), 1);
+  sizes[dim] = index.numel();
+  const Tensor result =
+      at::scatter_reduce(self, dim, index.view(sizes).expand(source.sizes()).to(at::kLong), source,
+                         arguments[4].toStringRef(), arguments[5].toBool());
+  stack->emplace_back(in_place ? self.copy_(result) : result);
+}
+
 // Masks.
 
 /// Tensors of one dimension, one after the other; without the empty ones.
@@ -282,6 +305,8 @@ void register_scattering(torch::Library& library) {
         "scatter_.value_reduce", "scatter_add_", "scatter_reduce_.two"}) {
     library.impl(name, boxed<&scatter_boxed>());
   }
+  library.impl("index_reduce", boxed<&index_reduce_boxed>());
+  library.impl("index_reduce_", boxed<&index_reduce_boxed>());
   library.impl("masked_select", masked_select_tiles);
   library.impl("masked_scatter", masked_scatter_tiles);
   library.impl("masked_scatter_", masked_scatter_in_place);

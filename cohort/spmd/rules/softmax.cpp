@@ -143,7 +143,8 @@ Tensor nll_loss_backward_tiles(const Tensor& gradient, const Tensor& input, cons
   } else {
     scale = at::mul(scale, reduction == at::Reduction::Mean ? at::div(gradient, total) : gradient);
   }
-  return at::mul(is_target(input, target, ignored).to(input.scalar_type()), scale);
+  // not a product: the scale is NaN if all targets are ignored
+  return at::where(is_target(input, target, ignored), scale, at::zeros({}, scale.options()));
 }
 
 }  // namespace

@@ -60,6 +60,9 @@ Tensor expand_tiles(const Tensor& x, at::IntArrayRef size, bool is_implicit);
 Tensor slice_of(const Tensor& x, std::int64_t dim, std::int64_t start, std::int64_t end,
                 std::int64_t step);
 
+/// A diagonal of two dimensions, as the last one.
+Tensor diagonal_tiles(const Tensor& x, std::int64_t offset, std::int64_t dim1, std::int64_t dim2);
+
 /// Without the dimensions at which `gone` is true, each of one part.
 Tensor without_dims(const Tensor& x, const std::vector<bool>& gone);
 
