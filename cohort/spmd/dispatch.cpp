@@ -44,6 +44,7 @@ void register_all() {
   register_diagonals(aten);
   register_unfolding(aten);
   register_complex_views(aten);
+  register_functional_views(aten);
   register_view_derivatives(aten);
   register_softmax(aten);
   register_convolution(aten);

@@ -70,6 +70,7 @@ void register_reshaping(torch::Library& library);
 void register_diagonals(torch::Library& library);
 void register_unfolding(torch::Library& library);
 void register_complex_views(torch::Library& library);
+void register_functional_views(torch::Library& library);
 void register_view_derivatives(torch::Library& library);
 void register_softmax(torch::Library& library);
 void register_convolution(torch::Library& library);

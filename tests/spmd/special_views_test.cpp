@@ -41,6 +41,14 @@ TEST(Diagonals, AreReadWrittenAndMade) {
   for (const auto& [name, fn] : all) expect_agreement(name, 60, a_box, fn);
 }
 
+TEST(Views, AreCopiedInParts) {
+  expect_agreement("copies", 60, a_box, [](const Tensors& x) {
+    Tensor y = torch::select_copy(torch::transpose_copy(x[0].detach(), 0, 2), 1, 0);
+    y = torch::diagonal_copy(torch::unsqueeze_copy(y, 0), 0, 1, 2).mul_(2);
+    return torch::cat(torch::unbind_copy(torch::view_copy(y, {-1, 1})));
+  });
+}
+
 TEST(Unfold, GivesWindowsOfAnyDimension) {
   const auto make = [](auto& random) {
     return Tensors{tensor({between(random, 2, 4), between(random, 5, 9)})};

@@ -173,31 +173,6 @@ Tensor trace_tiles(const Tensor& x) {
   return at::sum(diagonal_tiles(x, 0, 0, 1));
 }
 
-// A tensor in which a view is replaced.
-
-Tensor copy_with(const Tensor& x, const Tensor& values, FunctionRef<Tensor(const Tensor&)> view) {
-  const BelowAutograd below;
-  const Tensor result = x.clone();
-  view(result).copy_(values);
-  return result;
-}
-Tensor diagonal_scatter_tiles(const Tensor& x, const Tensor& values, std::int64_t offset,
-                              std::int64_t dim1, std::int64_t dim2) {
-  const Operation operation("aten::diagonal_scatter");
-  return copy_with(x, values, [&](const Tensor& t) { return t.diagonal(offset, dim1, dim2); });
-}
-Tensor select_scatter_tiles(const Tensor& x, const Tensor& values, std::int64_t dim,
-                            std::int64_t index) {
-  const Operation operation("aten::select_scatter");
-  return copy_with(x, values, [&](const Tensor& t) { return t.select(dim, index); });
-}
-Tensor slice_scatter_tiles(const Tensor& x, const Tensor& values, std::int64_t dim,
-                           c10::optional<std::int64_t> start, c10::optional<std::int64_t> end,
-                           std::int64_t step) {
-  const Operation operation("aten::slice_scatter");
-  return copy_with(x, values, [&](const Tensor& t) { return t.slice(dim, start, end, step); });
-}
-
 }  // namespace
 
 void register_diagonals(torch::Library& library) {
@@ -205,9 +180,6 @@ void register_diagonals(torch::Library& library) {
   library.impl("diagonal_backward", diagonal_backward_tiles);
   library.impl("diag_embed", diag_embed_tiles);
   library.impl("trace", trace_tiles);
-  library.impl("diagonal_scatter", diagonal_scatter_tiles);
-  library.impl("select_scatter", select_scatter_tiles);
-  library.impl("slice_scatter", slice_scatter_tiles);
   // LibTorch 2 takes it apart itself.
   const auto diag = c10::Dispatcher::singleton().findSchema({"aten::diag", ""});
   if (diag && !diag->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
