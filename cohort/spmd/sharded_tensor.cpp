@@ -112,7 +112,10 @@ Tensor fetch_plain(const Tensor& tensor, const Region& region, double pad) {
 }  // namespace
 
 Tensor fetch(const Tensor& tensor, const Region& region, double pad) {
-  if (!is_sharded(tensor)) return fetch_plain(tensor, region, pad);
+  if (!is_sharded(tensor)) {
+    const bool is_dense = tensor.layout() == at::kStrided;
+    return fetch_plain(is_dense ? tensor : tensor.to_dense(), region, pad);
+  }
   const ShardedTensorImpl& sharded = *impl(tensor);
   const Layout& layout = *sharded.layout();
   const Region inside = intersection(region, Region::all_of(layout.sizes()));

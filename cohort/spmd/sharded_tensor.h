@@ -70,7 +70,7 @@ Tensor wrap_view(const MeshPtr& mesh, LayoutPtr layout, std::vector<Tensor> tile
                  at::IntArrayRef strides, std::int64_t offset);
 
 /// Any part of a tensor, sharded or not, as one tensor: a view where it lies in one tile, else a
-/// copy. What lies outside of the tensor is `pad`.
+/// copy, as of sparse ones. What lies outside of the tensor is `pad`.
 Tensor fetch(const Tensor& tensor, const Region& region, double pad = 0);
 
 /// All of it; a tensor that is not sharded as it is.

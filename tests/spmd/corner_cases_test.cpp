@@ -92,6 +92,18 @@ TEST(Numbers, OfSpecialKindsAreSplitToo) {
   EXPECT_TRUE(in_halves(x).is_same_size(x));
 }
 
+TEST(Sparse, TensorsMixWithShardedOnes) {
+  const Tensor a = torch::rand({3, 5}).mul_(torch::rand({3, 5}) > 0.5), b = torch::rand({5, 4});
+  for (const int dim : {0, 1}) {
+    Tensor x = in_halves(b, dim).set_requires_grad(true);
+    const Tensor product = torch::mm(a.to_sparse(), x);
+    EXPECT_TRUE(torch::allclose(full(product), a.mm(b)));
+    product.sum().backward();
+    EXPECT_TRUE(torch::allclose(full(x.grad()), a.t().mm(torch::ones({3, 4}))));
+  }
+  EXPECT_TRUE(torch::equal(full(in_halves(b) + b.to_sparse()), b + b));
+}
+
 TEST(SetData, KeepsShardedAndPlainTensorsApart) {
   Tensor plain = torch::rand({4, 3});
   Tensor sharded = in_halves(plain);
