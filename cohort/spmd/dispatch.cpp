@@ -226,7 +226,8 @@ void gather_and_run(const c10::OperatorHandle& op, Stack* stack, const std::stri
     } else if (mesh) {  // a copy in place of a view
       const Tensor copy = value.toTensor();
       Tensor view = wrap(mesh, std::make_shared<Layout>(Layout::whole(copy.sizes(), 0)), {copy});
-      impl(view)->freeze();
+      stand_for_view(view, *std::find_if(tensors.begin(), tensors.end(), is_sharded), nullptr,
+                     nullptr);
       value = view;
     }
   }

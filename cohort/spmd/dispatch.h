@@ -24,7 +24,7 @@ void require_free(c10::DispatchKey key, const char* where, const char* what);
 
 /// Runs an operation without a rule, or in a case that its rule does not cover: on whole tensors,
 /// in this thread. Arguments that it changes are changed tile by tile. A result that stands for a
-/// view can't be changed.
+/// view can't be changed, nor used after its tensor was.
 void gather_and_run(const c10::OperatorHandle& op, Stack* stack, const std::string& reason);
 
 /// The arguments and results of a boxed call: the last ones on the stack.

@@ -33,7 +33,7 @@ c10::intrusive_ptr<c10::TensorImpl> ShardedTensorImpl::shallow_copy_and_detach(
   auto copy = c10::make_intrusive<ShardedTensorImpl>(mesh_, layout_, tiles_);
   copy->set_sizes_and_strides(sizes(), strides());
   copy->set_storage_offset(storage_offset());
-  copy->is_frozen_ = is_frozen_;
+  copy->copied_view_ = copied_view_;
   if (!copy->is_inference()) copy->set_version_counter(version);
   copy->set_allow_tensor_metadata_change(allow_change);
   return copy;
@@ -54,7 +54,7 @@ void ShardedTensorImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& 
   mesh_ = from->mesh_;
   layout_ = from->layout_;
   tiles_ = from->tiles_;
-  is_frozen_ = from->is_frozen_;
+  copied_view_ = from->copied_view_;
 }
 
 const char* ShardedTensorImpl::tensorimpl_type_name() const { return kUseFull; }
@@ -153,15 +153,14 @@ Tensor reshard(const Tensor& tensor, const MeshPtr& mesh, const LayoutPtr& layou
               }));
 }
 
-void require_writable(const Tensor& tensor) {
-  if (!is_sharded(tensor) || !impl(tensor)->is_frozen()) return;
-  throw ValueError(
-      "spmd", cat("writing to a view of a sharded tensor that had to be copied, ",
-                  layout_of(tensor), ": change the tensor itself, or take spmd::full(tensor)"));
+void stand_for_view(const Tensor& copy, const Tensor& base, CopiedView::Read read,
+                    CopiedView::Write write) {
+  impl(copy)->set_copied_view(
+      std::make_shared<CopiedView>(base, copy, std::move(read), std::move(write)));
 }
 
 void write_to(const Tensor& sharded, const Tensor& values) {
-  require_writable(sharded);
+  const Writing writing(sharded);
   TORCH_CHECK(values.sizes() == sharded.sizes(), "a sharded tensor of sizes ", sharded.sizes(),
               " can't become one of sizes ", values.sizes(),
               ": take cohort::spmd::full(tensor) first");
@@ -180,7 +179,7 @@ void write_once(Tensor to, Tensor from) {
 }
 
 void write_pieces(const Tensor& sharded, const std::vector<Piece>& pieces) {
-  require_writable(sharded);
+  const Writing writing(sharded);
   const ShardedTensorImpl& to = *impl(sharded);
   std::vector<int> tiles, devices;
   for (int i = 0; i < to.layout()->tiles(); ++i) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "cohort/spmd/copied_view.h"
 #include "cohort/spmd/layout.h"
 #include "cohort/spmd/mesh.h"
 
@@ -32,11 +33,15 @@ class ShardedTensorImpl : public c10::TensorImpl {
 
   const MeshPtr& mesh() const { return mesh_; }
   const LayoutPtr& layout() const { return layout_; }
-  const std::vector<Tensor>& tiles() const { return tiles_; }
+  const std::vector<Tensor>& tiles() const {
+    if (copied_view_) copied_view_->refresh();
+    return tiles_;
+  }
 
-  /// A copy that stands for a view: writing to it would be lost, and throws.
-  bool is_frozen() const { return is_frozen_; }
-  void freeze() { is_frozen_ = true; }
+  /// Of a copy that stands for a view, or a view of one; else null. Whoever writes to the tiles is
+  /// `Writing`.
+  const std::shared_ptr<CopiedView>& copied_view() const { return copied_view_; }
+  void set_copied_view(std::shared_ptr<CopiedView> view) { copied_view_ = std::move(view); }
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version,
                                                          bool allow_change) const override;
@@ -50,7 +55,7 @@ class ShardedTensorImpl : public c10::TensorImpl {
   MeshPtr mesh_;
   LayoutPtr layout_;
   std::vector<Tensor> tiles_;
-  bool is_frozen_ = false;
+  std::shared_ptr<CopiedView> copied_view_;
 };
 
 inline bool is_sharded(const Tensor& tensor) {
@@ -79,8 +84,9 @@ Tensor gather(const Tensor& tensor);
 /// A tensor, sharded or not, in this layout. Tiles that lie there already are shared.
 Tensor reshard(const Tensor& tensor, const MeshPtr& mesh, const LayoutPtr& layout);
 
-/// Throws ValueError for a copy that stands for a view.
-void require_writable(const Tensor& tensor);
+/// Makes a copy stand for a view of `base`: see CopiedView.
+void stand_for_view(const Tensor& copy, const Tensor& base, CopiedView::Read read,
+                    CopiedView::Write write);
 
 /// Copies a tensor, sharded or not, into the tiles of a sharded one of the same sizes.
 void write_to(const Tensor& sharded, const Tensor& values);

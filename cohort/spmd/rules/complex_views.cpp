@@ -33,7 +33,11 @@ Tensor view_as_real_tiles(const Tensor& x) {
                                  is_copy |= tile.is_conj();
                                  return at::view_as_real(tile.resolve_conj());
                                });
-  if (is_copy) impl(result)->freeze();
+  if (is_copy) {
+    stand_for_view(result, x, view_as_real_tiles, [](const Tensor& base, const Tensor& view) {
+      write_to(base, at::view_as_complex(view));
+    });
+  }
   return result;
 }
 
@@ -60,7 +64,11 @@ Tensor view_as_complex_tiles(const Tensor& x) {
   cuts.pop_back();
   Tensor result =
       tile_by_tile(pairs, std::move(sizes), std::move(cuts), strides, x.storage_offset() / 2, view);
-  if (is_copy) impl(result)->freeze();
+  if (is_copy) {
+    stand_for_view(result, x, view_as_complex_tiles, [](const Tensor& base, const Tensor& view) {
+      write_to(base, at::view_as_real(view));
+    });
+  }
   return result;
 }
 

@@ -212,7 +212,7 @@ void pointwise(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack)
   const bool in_place = call.changes(0);
   const std::vector<c10::IValue> arguments = call.take();
   const MeshPtr mesh = common_mesh(op.schema().name().c_str(), defined_tensors(arguments));
-  if (in_place) require_writable(arguments[0].toTensor());
+  const Writing writing(in_place ? arguments[0].toTensor() : Tensor());
   if (const LayoutPtr layout = same_layout(arguments)) {
     return run_on_tiles(op, arguments, layout, mesh, in_place, stack);
   }
@@ -233,7 +233,7 @@ void pointwise_out(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
   if (out.sizes() != at::IntArrayRef(sizes)) {
     return gather_and_run(op, stack, "its result has to be resized");
   }
-  require_writable(out);
+  const Writing writing(out);
   const std::vector<c10::IValue> arguments = call.take();
   const MeshPtr mesh = common_mesh(op.schema().name().c_str(), defined_tensors(arguments));
   run_in_place(op, arguments, mesh, stack, changed);

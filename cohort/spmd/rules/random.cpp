@@ -37,7 +37,7 @@ void fill_at_once(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* sta
   const BelowAutograd below;
   const BoxedCall call(op, stack);
   const Tensor self = call[0].toTensor();
-  require_writable(self);
+  const Writing writing(self);
   const Tensor drawn = stand_in(self);
   call[0] = drawn;
   gather_parameters(call);
@@ -78,7 +78,7 @@ void fill_in_order(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stac
   if (self.numel() < 2 * kChunk || !self.is_contiguous()) return fill_at_once(op, keys, stack);
   const Operation operation(op.schema().name().c_str());
   const BelowAutograd below;
-  require_writable(self);
+  const Writing writing(self);
   const std::vector<c10::IValue> arguments = call.take();
   const Tensor buffer = at::empty({2 * kChunk}, self.options());
   for (std::int64_t begin = 0, end = 0; begin < self.numel(); begin = end) {

@@ -107,7 +107,8 @@ LayoutPtr layout_that_fits(const Tensor& x, at::IntArrayRef after) {
 
 /// Where the shapes have no cut in common: the elements in their order, cut as the new shape can
 /// be.
-Tensor cut_anew(const Tensor& x, at::IntArrayRef sizes, at::IntArrayRef strides, bool is_view) {
+Tensor cut_anew(const Tensor& x, at::IntArrayRef sizes, at::IntArrayRef strides,
+                std::int64_t offset) {
   const Tensor row = flat(x);
   const MeshPtr& mesh = impl(x)->mesh();
   const LayoutPtr layout = layout_in_rows(x, sizes);
@@ -118,10 +119,22 @@ Tensor cut_anew(const Tensor& x, at::IntArrayRef sizes, at::IntArrayRef strides,
   auto tiles = make_tiles(*mesh, *layout, [&](int i) {
     return fetch(row, {{begins[i]}, {begins[i + 1]}}).reshape(layout->region(i).sizes());
   });
-  Tensor result =
-      wrap_view(mesh, layout, std::move(tiles), strides, is_view ? x.storage_offset() : 0);
-  if (is_view) impl(result)->freeze();
-  return result;
+  return wrap_view(mesh, layout, std::move(tiles), strides, offset);
+}
+
+Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool is_view);
+
+/// Makes a copy stand for a view in another shape.
+void stand_for_shape(const Tensor& copy, const Tensor& base) {
+  const auto in = [](const Tensor& x, const Dims& sizes) {
+    return in_shape("aten::view", x.contiguous(), sizes, false);
+  };
+  stand_for_view(
+      copy, base,
+      [in, sizes = dims_of(copy.sizes())](const Tensor& from) { return in(from, sizes); },
+      [in, sizes = dims_of(base.sizes())](const Tensor& to, const Tensor& view) {
+        write_to(to, in(view, sizes));
+      });
 }
 
 Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool is_view) {
@@ -144,14 +157,16 @@ Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool 
     };
     Derived derived{std::move(*cuts), Dims(sizes.begin(), sizes.end()), std::move(tiles)};
     Tensor result = derived.view_of(x, *strides, x.storage_offset(), view);
-    if (is_view && !all_views) impl(result)->freeze();
+    if (is_view && !all_views) stand_for_shape(result, x);
     return result;
   }
   TORCH_CHECK(strides, name, ": the tensor can't be seen in the shape ", wanted,
               " without a copy: use reshape()");
   const LayoutPtr other = x.numel() == 0 ? nullptr : layout_that_fits(x, sizes);
   if (!other && old.tiles() > 1 && x.numel() > 0) {
-    return cut_anew(x, sizes, *strides, is_view);
+    Tensor result = cut_anew(x, sizes, *strides, is_view ? x.storage_offset() : 0);
+    if (is_view) stand_for_shape(result, x);
+    return result;
   }
   const LayoutPtr fitting =
       other ? other : std::make_shared<Layout>(Layout::whole(x.sizes(), old.device(0)));
@@ -169,7 +184,7 @@ Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool 
   }
   Tensor result = wrap_view(impl(x)->mesh(), layout, std::move(tiles), *strides,
                             is_view ? x.storage_offset() : 0);
-  if (is_view) impl(result)->freeze();
+  if (is_view) stand_for_shape(result, x);
   return result;
 }
 

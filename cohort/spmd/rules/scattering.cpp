@@ -155,7 +155,7 @@ void scatter_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* st
   const MeshPtr mesh = scatter.mesh();
   const LayoutPtr layout = scatter.layout();
   if (in_place) {
-    require_writable(self);
+    const Writing writing(self);
     mesh->run(layout->devices(), [&](int i) {
       const Tensor tile = fetch(self, layout->region(i));
       const Tensor changed = scatter.run_on(tile, layout->region(i));

@@ -305,7 +305,7 @@ Tensor write_elements(const char* name, const Tensor& x, const Selection& select
 void write_elements_in_place(const char* name, const Tensor& x, const Selection& selection,
                              const Tensor& values, bool accumulate) {
   const Operation operation(name);
-  require_writable(x);
+  const Writing writing(x);
   const MeshPtr mesh = mesh_of(name, x, selection, values);
   if (!mesh) return put(x, selection.indices, values, accumulate);
   const LayoutPtr layout = is_sharded(x) ? impl(x)->layout() : layout_for(selection, values);

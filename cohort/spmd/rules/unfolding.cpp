@@ -64,7 +64,8 @@ Tensor unfold_tiles(const Tensor& x, std::int64_t dim, std::int64_t size, std::i
     return fetch(x, region).unfold(d, size, step);
   });
   Tensor result = wrap_view(impl(x)->mesh(), layout, copies, strides, x.storage_offset());
-  impl(result)->freeze();
+  stand_for_view(
+      result, x, [=](const Tensor& base) { return unfold_tiles(base, dim, size, step); }, nullptr);
   return result;
 }
 

@@ -40,7 +40,14 @@ Tensor copied_with_strides(const Tensor& x, at::IntArrayRef size, at::IntArrayRe
   Tensor result = at::take(x, which);
   result.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
   result.unsafeGetTensorImpl()->set_storage_offset(offset);
-  impl(result)->freeze();
+  const bool overlaps = which.numel() > 1 && [&] {
+    const Tensor sorted = std::get<0>(which.flatten().sort());
+    return sorted.diff().eq(0).any().item<bool>();
+  }();
+  const auto write = [which](const Tensor& base, const Tensor& view) { base.put_(which, view); };
+  stand_for_view(
+      result, x, [which](const Tensor& base) { return at::take(base, which); },
+      overlaps ? CopiedView::Write() : write);
   return result;
 }
 

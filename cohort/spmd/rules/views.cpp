@@ -214,7 +214,7 @@ Tensor squeeze_tiles(const Tensor& x) {
 Tensor detach_tiles(const Tensor& x) {
   const ShardedTensorImpl& old = *impl(x);
   Tensor result = wrap_view(old.mesh(), old.layout(), old.tiles(), x.strides(), x.storage_offset());
-  if (old.is_frozen()) impl(result)->freeze();
+  impl(result)->set_copied_view(old.copied_view());
   return result;
 }
 

@@ -44,7 +44,7 @@ struct Derived {
     }
     auto layout = std::make_shared<Layout>(sizes, std::move(cuts), std::move(devices));
     Tensor result = wrap_view(old.mesh(), std::move(layout), std::move(tiles), strides, offset);
-    if (old.is_frozen()) impl(result)->freeze();
+    impl(result)->set_copied_view(old.copied_view());
     return result;
   }
 };
