@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 
+#include <numeric>
+
 #include "cohort/spmd/partition.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -132,6 +134,58 @@ void along_whole_dimension(const c10::OperatorHandle& op, c10::DispatchKeySet, S
   for (const Tensor& each : results) stack->emplace_back(each);
 }
 
+// The median of all elements: each device sorts its own, and one looks up ranks in all of them.
+
+/// The element that has `rank` others before it, among numbers that are sorted tile by tile.
+Tensor element_at(const std::vector<Tensor>& sorted, std::int64_t rank) {
+  const std::size_t count = sorted.size();
+  std::vector<std::int64_t> low(count, 0), high;  // of each tile: which ones it may be
+  for (const Tensor& tile : sorted) high.push_back(tile.numel());
+  while (true) {
+    std::size_t longest = 0;
+    for (std::size_t i = 1; i < count; ++i) {
+      if (high[i] - low[i] > high[longest] - low[longest]) longest = i;
+    }
+    const Tensor pivot = sorted[longest].narrow(0, (low[longest] + high[longest]) / 2, 1);
+    std::vector<std::int64_t> less, up_to;  // the numbers of each tile that are so
+    for (const Tensor& tile : sorted) {
+      less.push_back(at::searchsorted(tile, pivot).item<std::int64_t>());
+      up_to.push_back(at::searchsorted(tile, pivot, false, /*right=*/true).item<std::int64_t>());
+    }
+    if (rank < std::accumulate(less.begin(), less.end(), std::int64_t{0})) {
+      high = less;
+    } else if (rank >= std::accumulate(up_to.begin(), up_to.end(), std::int64_t{0})) {
+      low = up_to;
+    } else {
+      return pivot.select(0, 0).clone();
+    }
+  }
+}
+
+Tensor median_of(const char* name, const Tensor& x, bool skips_nan) {
+  const Operation operation(name);
+  const BelowAutograd below;
+  const ShardedTensorImpl& own = *impl(x);
+  const bool is_short = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
+  const at::ScalarType type = is_short ? at::kFloat : x.scalar_type();
+  std::vector<std::int64_t> numbers(own.layout()->tiles());  // that are some, of each tile
+  auto sorted = make_tiles(*own.mesh(), *own.layout(), [&](int i) {
+    const Tensor tile = std::get<0>(own.tiles()[i].flatten().to(type).sort());
+    numbers[i] = tile.numel() - tile.isnan().sum().item<std::int64_t>();
+    return tile;
+  });
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    if (numbers[i] < sorted[i].numel() && !skips_nan) return sorted[i][-1].to(x.scalar_type());
+    sorted[i] = sorted[i].narrow(0, 0, numbers[i]);
+    count += numbers[i];
+  }
+  if (count == 0) return at::median(gather(x));  // NaN
+  return element_at(sorted, (count - 1) / 2).to(x.scalar_type());
+}
+Tensor median_tiles(const Tensor& x) { return median_of("aten::median", x, false); }
+Tensor nanmedian_tiles(const Tensor& x) { return median_of("aten::nanmedian", x, true); }
+
 }  // namespace
 
 void register_ordering(torch::Library& library) {
@@ -148,6 +202,8 @@ void register_ordering(torch::Library& library) {
                            "kthvalue", "mode", "median.dim", "nanmedian.dim"}) {
     library.impl(name, boxed<&along_whole_dimension>());
   }
+  library.impl("median", median_tiles);
+  library.impl("nanmedian", nanmedian_tiles);
 }
 
 }  // namespace cohort::spmd
