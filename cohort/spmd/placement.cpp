@@ -77,9 +77,9 @@ Tensor moved(const Tensor& tensor, const MeshPtr& mesh, LayoutPtr layout) {
 }  // namespace
 
 Tensor split(const Tensor& tensor, const MeshPtr& mesh, at::IntArrayRef parts) {
-  const std::int64_t tiles = c10::multiply_integers(parts);
-  if (static_cast<std::int64_t>(parts.size()) != tensor.dim() || tiles < 1 ||
-      tiles > mesh->size() || *std::min_element(parts.begin(), parts.end()) < 1) {
+  if (static_cast<std::int64_t>(parts.size()) != tensor.dim() ||
+      c10::multiply_integers(parts) > mesh->size() ||
+      std::any_of(parts.begin(), parts.end(), [](std::int64_t each) { return each < 1; })) {
     throw ValueError(
         "spmd::split",
         cat("a tensor of sizes ", tensor.sizes(), " can't be split ", parts, " over ", mesh->name(),

@@ -148,6 +148,8 @@ TEST(Placement, ThatDoesNotFitTheMeshIsAnError) {
   EXPECT_REFUSED(split(x, test_mesh(2), {2}), "a number of parts for each dimension");
   EXPECT_REFUSED(split(x, test_mesh(2), {2, 2}), "2 in all at most");
   EXPECT_REFUSED(split(x, test_mesh(2), {2, 0}), "split [2, 0]");
+  EXPECT_REFUSED(split(x, test_mesh(2), {-1, -1}), "split [-1, -1]");
+  EXPECT_EQ(full(split(torch::tensor(3.0), test_mesh(2), {})).item<double>(), 3);
   EXPECT_REFUSED(assign(x, test_mesh(2), 2), "logical device 2");
 }
 
