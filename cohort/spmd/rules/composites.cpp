@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "cohort/spmd/dispatch.h"
+#include "cohort/spmd/rules/short_types.h"
 
 namespace cohort::spmd {
 namespace {
@@ -69,8 +70,7 @@ Tensor compose_mean(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, Op
     for (std::int64_t d = 0; d < x.dim(); ++d) all.push_back(d);
   }
   for (const std::int64_t d : all) count *= x.size(d);
-  const bool is_short = type == at::kHalf || type == at::kBFloat16;
-  const at::ScalarType sum_type = is_short ? at::kFloat : type;
+  const at::ScalarType sum_type = is_short(type) ? at::kFloat : type;
   if (sum_type != x.scalar_type() && x.is_floating_point() && at::isFloatingType(type)) {
     return MeanInAnotherType::apply(x, all, keep, sum_type, type, count);
   }

@@ -8,6 +8,7 @@
 
 #include "cohort/spmd/partition.h"
 #include "cohort/spmd/rules/relayout.h"
+#include "cohort/spmd/rules/short_types.h"
 
 namespace cohort::spmd {
 namespace {
@@ -166,8 +167,7 @@ Tensor median_of(const char* name, const Tensor& x, bool skips_nan) {
   const Operation operation(name);
   const BelowAutograd below;
   const ShardedTensorImpl& own = *impl(x);
-  const bool is_short = x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
-  const at::ScalarType type = is_short ? at::kFloat : x.scalar_type();
+  const at::ScalarType type = is_short(x.scalar_type()) ? at::kFloat : x.scalar_type();
   std::vector<std::int64_t> numbers(own.layout()->tiles());  // that are some, of each tile
   auto sorted = make_tiles(*own.mesh(), *own.layout(), [&](int i) {
     const Tensor tile = std::get<0>(own.tiles()[i].flatten().to(type).sort());

@@ -5,6 +5,7 @@
 #include <ATen/WrapDimUtils.h>
 
 #include "cohort/spmd/partition.h"
+#include "cohort/spmd/rules/short_types.h"
 
 namespace cohort::spmd {
 namespace {
@@ -161,11 +162,6 @@ bool equal_tiles(const Tensor& a, const Tensor& b) {
 
 bool is_same_size_tiles(const Tensor& a, const Tensor& b) { return a.sizes() == b.sizes(); }
 
-/// Of types whose squares leave their range soon: these are computed in float.
-bool is_short(const Tensor& x) {
-  return x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16;
-}
-
 // Variances: the mean first, then the squares of what differs from it.
 
 std::tuple<Tensor, Tensor> var_and_mean(const char* name, const Tensor& x,
@@ -173,7 +169,7 @@ std::tuple<Tensor, Tensor> var_and_mean(const char* name, const Tensor& x,
                                         bool keep) {
   const Operation operation(name);
   const BelowAutograd below;
-  if (is_short(x)) {
+  if (is_short(x.scalar_type())) {
     auto [var, mean] = var_and_mean(name, x.to(at::kFloat), dims, correction, keep);
     return {var.to(x.scalar_type()), mean.to(x.scalar_type())};
   }
@@ -226,7 +222,7 @@ Tensor norm_over(const Tensor& x, const at::Scalar& p, at::OptionalIntArrayRef d
   const char* name = "aten::linalg_vector_norm";
   const Operation operation(name);
   const BelowAutograd below;
-  if (is_short(x)) {
+  if (is_short(x.scalar_type())) {
     const at::ScalarType type = dtype.value_or(x.scalar_type());
     return norm_over(x.to(at::kFloat), p, dims, keep, c10::nullopt).to(type);
   }
