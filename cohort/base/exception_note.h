@@ -1,0 +1,20 @@
+#pragma once
+
+#include <exception>
+#include <string_view>
+
+namespace cohort {
+
+/// Returns the exception with ` (note)` at the end of its text, so that it says who met it. Its
+/// type stays: Cohort's errors and LibTorch's take the note in place, and the classes of
+/// <stdexcept> are made anew with the longer text. Any other exception is returned as it is, and
+/// the log gets a line with the note and the exception's text.
+///
+///     try { fn(element); }
+///     catch (...) { std::rethrow_exception(with_note(std::current_exception(), "element 7 of
+///     map")); }
+///
+/// No other thread may hold the exception meanwhile.
+std::exception_ptr with_note(const std::exception_ptr& error, std::string_view note);
+
+}  // namespace cohort
