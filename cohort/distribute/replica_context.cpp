@@ -34,6 +34,7 @@ ReplicaContext::Running::Running(ReplicaContext& replica, Crew& crew, std::uint6
   replica.run_ = run;
   replica.run_serial_ = serial;
   replica.seeded_ = false;
+  if (replica.attachment_) replica.attachment_->begin_run();
 }
 
 const at::Generator& ReplicaContext::generator() {

@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -67,6 +68,18 @@ class ReplicaContext {
   Crew& crew() const { return *crew_; }
   std::uint64_t run_serial() const { return run_serial_; }  // 1, 2, … in the life of the strategy
 
+  /// What a layer above keeps for this replica, from run to run.
+  class Attachment {
+   public:
+    virtual ~Attachment() = default;
+    /// Before the replica's function is called.
+    virtual void begin_run() = 0;
+    /// After it has returned. What this throws fails the run as if the function had thrown it.
+    virtual void end_run() = 0;
+  };
+  Attachment* attachment() const { return attachment_.get(); }
+  void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }
+
   /// Makes the replica part of a run for a block.
   class Running {
    public:
@@ -92,6 +105,7 @@ class ReplicaContext {
   std::uint64_t run_serial_ = 0;
   bool seeded_ = false;
   at::Generator generator_;
+  std::unique_ptr<Attachment> attachment_;
 };
 
 }  // namespace cohort

@@ -190,6 +190,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     const detail::ModeGuard mode(*this, &replica);
     const detail::ReplicaRandom random;
     body(replica);
+    if (replica.attachment()) replica.attachment()->end_run();
   };
   struct GiveBack {
     StrategyExtended& self;

@@ -9,7 +9,8 @@
 #include "cohort/base/error.h"
 #include "cohort/base/log.h"
 #include "cohort/collectives/reduction_tree.h"
-#include "cohort/distribute/differentiable_collectives.h"
+#include "cohort/optim/backward_pass.h"
+#include "cohort/optim/gradient_exchange.h"
 
 namespace cohort {
 
@@ -34,8 +35,10 @@ struct GradientReducer::Hooks {
   struct After : torch::autograd::FunctionPostHook {
     After(std::weak_ptr<Hooks> hooks, int replica, int parameter)
         : hooks(std::move(hooks)), replica(replica), parameter(parameter) {}
-    variable_list operator()(const variable_list& outputs, const variable_list&) override {
-      if (const auto alive = hooks.lock()) alive->reducer->gradient_is_ready(replica, parameter);
+    variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+      if (const auto alive = hooks.lock()) {
+        alive->reducer->gradient_is_ready(replica, parameter, inputs[0]);
+      }
       return outputs;
     }
     std::weak_ptr<Hooks> hooks;
@@ -46,29 +49,35 @@ struct GradientReducer::Hooks {
   std::vector<torch_compat::NodePtr> accumulators;
 };
 
-GradientReducer::GradientReducer(StrategyExtended& strategy,
-                                 std::vector<std::vector<at::Tensor>> parameters,
+GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable parameters,
                                  std::vector<std::string> names, std::vector<int> owner_of,
                                  const OptimizerOptions& options)
     : strategy_(strategy),
       parameters_(std::move(parameters)),
       names_(std::move(names)),
       owner_of_(std::move(owner_of)),
+      users_of_(parameters_.size(), 0),
       options_(options),
-      sum_(strategy.layout(), parameters_, owner_of_),
       bucket_of_(names_.size()),
-      members_(parameters_.size()),
       hooks_(std::make_shared<Hooks>(*this)),
+      members_(parameters_.size()),
+      gradients_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
+      sum_(strategy.layout(), parameters_, gradients_, own_, owner_of_, options.reduce),
       skipped_(names_.size(), 0),
-      shared_(strategy.layout().copies(), 0),
+      summed_(names_.size(), 0),
+      sums_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
+      taken_(parameters_.size()),
       named_unused_(names_.size(), 0) {
   for (GradientBucket& bucket :
        make_gradient_buckets(parameters_[0], options_.first_bucket_bytes, options_.bucket_bytes)) {
     for (const int p : bucket.parameters) bucket_of_[p] = static_cast<int>(buckets_.size());
     buckets_.push_back(std::make_unique<Bucket>(std::move(bucket), replicas()));
   }
+  for (const int owner : owner_of_) ++users_of_[owner];
   start_round();
-  if (replicas() > 1) install_hooks();
+  if (replicas() == 1) return;
+  for (const auto& own : parameters_) own_.emplace_back(own, names_);
+  install_hooks();
 }
 
 GradientReducer::~GradientReducer() = default;
@@ -76,7 +85,7 @@ GradientReducer::~GradientReducer() = default;
 /// Parameters that are frozen now may be trained later.
 void GradientReducer::install_hooks() {
   for (int r = 0; r < replicas(); ++r) {
-    for (int p = 0; p < static_cast<int>(names_.size()); ++p) {
+    for (int p = 0; p < size(); ++p) {
       const at::Tensor& parameter = parameters_[r][p];
       if (!c10::isFloatingType(parameter.scalar_type()) && !parameter.is_complex()) continue;
       const bool trainable = parameter.requires_grad();
@@ -90,6 +99,13 @@ void GradientReducer::install_hooks() {
   }
 }
 
+LeafGradient::Sharing GradientReducer::sharing_of(int replica) const {
+  return users_of_[owner_of_[replica]] > 1 ? LeafGradient::Sharing::SHARED
+                                           : LeafGradient::Sharing::OWN;
+}
+
+// Rounds.
+
 void GradientReducer::start_round() {
   for (auto& bucket : buckets_) {
     bucket->arrived.store(0, std::memory_order_relaxed);
@@ -98,55 +114,103 @@ void GradientReducer::start_round() {
     bucket->ready.store(false, std::memory_order_relaxed);
     bucket->claimed.store(0, std::memory_order_relaxed);
   }
-  std::fill(skipped_.begin(), skipped_.end(), 0);
-  std::fill(shared_.begin(), shared_.end(), 0);
-  for (Member& member : members_) start_round(member);
+  for (Member& member : members_) {
+    member.missing.resize(buckets_.size());
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      member.missing[b] = static_cast<int>(buckets_[b]->parameters.size());
+    }
+    member.fresh.assign(names_.size(), 0);
+    member.in_pass = member.abandoned = member.has_sums = false;
+    member.passes = 0;
+  }
 }
 
-void GradientReducer::start_round(Member& member) const {
-  member.missing.resize(buckets_.size());
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    member.missing[b] = static_cast<int>(buckets_[b]->parameters.size());
-  }
-  member.fresh.assign(names_.size(), 0);
-  member.counted.assign(names_.size(), 0);
+/// `.grad` is what it was before the round.
+void GradientReducer::forget_round() {
+  for (ReplicaGradients& own : own_) own.forget_pass();
+  for (auto& gradients : gradients_) std::fill(gradients.begin(), gradients.end(), at::Tensor());
+  for (auto& sums : sums_) std::fill(sums.begin(), sums.end(), at::Tensor());
+  for (auto& taken : taken_) taken = 0;
+  start_round();
+}
+
+void GradientReducer::start_over() { forget_round(); }
+
+/// The replica, if backward runs as part of a run of it. Elsewhere gradients are nobody's.
+ReplicaContext* GradientReducer::running_replica(int replica) const {
+  ReplicaContext* const current = replica_context_or_null();
+  const bool is_running = current && &current->extended() == &strategy_ && current->in_run() &&
+                          current->local_id() == replica;
+  return is_running ? current : nullptr;
 }
 
 /// A run that threw may have left a round half done. The first replica of the next one clears it.
-void GradientReducer::enter_run() {
-  const ReplicaContext* replica = replica_context_or_null();
-  if (!replica || &replica->extended() != &strategy_) return;
-  const std::uint64_t run = replica->run_serial();
+void GradientReducer::enter_run(const ReplicaContext& replica) {
+  const std::uint64_t run = replica.run_serial();
   if (run_.load(std::memory_order_acquire) == run) return;
   const MutexLock lock(run_mutex_);
   const std::uint64_t before = run_.load(std::memory_order_acquire);
-  if (before != run && strategy_.has_failed(before)) start_round();
+  const bool is_broken = std::any_of(members_.begin(), members_.end(),
+                                     [](const Member& member) { return member.abandoned; });
+  if (before != run && (is_broken || strategy_.has_failed(before))) forget_round();
   run_.store(run, std::memory_order_release);
 }
 
-/// A gradient that is shared since the last step must not be added to in place.
-void GradientReducer::before_accumulation(int replica, int parameter) {
-  const Member& member = members_[replica];
-  at::Tensor& own = grad(replica, parameter);
-  const bool may_be_shared = member.summed && !member.fresh[parameter];
-  if (may_be_shared && own.defined() && own.use_count() > 1) own = own.clone();
+void GradientReducer::begin_pass(ReplicaContext& replica) {
+  enter_run(replica);
+  Member& member = members_[replica.local_id()];
+  if (member.in_pass) return;
+  if (member.abandoned) {
+    throw RuntimeError(
+        "backward", cat("an earlier backward pass of replica ", replica.replica_id_in_sync_group(),
+                        " threw in this run and was caught, so its gradients are half summed: "
+                        "let the exception leave strategy.run(), or go on in another run"));
+  }
+  member.in_pass = true;
+  ++member.passes;
+  BackwardPass::of(replica).add(*this);
 }
 
-void GradientReducer::gradient_is_ready(int replica, int parameter) {
-  enter_run();
+void GradientReducer::abandon_pass(int replica) {
   Member& member = members_[replica];
-  member.fresh[parameter] = 1;
-  if (!member.syncing || !options_.overlap) return;
-  if (member.counted[parameter]) {
-    throw RuntimeError("backward",
-                       cat("a second backward pass reached parameter ", names_[parameter],
-                           " before optimizer.step(), but its gradient is being summed already: "
-                           "hold optimizer.no_sync() in all backward passes but the last, or set "
-                           ".overlap = false"));
+  member.abandoned = std::exchange(member.in_pass, false);
+}
+
+// Backward.
+
+void GradientReducer::before_accumulation(int replica, int parameter) {
+  ReplicaContext* const running = running_replica(replica);
+  if (!running) return;
+  enter_run(*running);
+  own_[replica].before_accumulation(parameter, members_[replica].syncing);
+}
+
+void GradientReducer::gradient_is_ready(int replica, int parameter, const at::Tensor& incoming) {
+  ReplicaContext* const running = running_replica(replica);
+  if (!running) return;
+  const bool is_summed = members_[replica].syncing;
+  if (is_summed) begin_pass(*running);
+  at::Tensor gradient = own_[replica].after_accumulation(parameter, is_summed, incoming);
+  if (is_summed) keep(replica, parameter, std::move(gradient));
+}
+
+/// Takes a gradient into the round.
+void GradientReducer::keep(int replica, int parameter, at::Tensor gradient) {
+  Member& member = members_[replica];
+  at::Tensor& kept = gradients_[replica][parameter];
+  const int b = bucket_of_[parameter];
+  if (!member.fresh[parameter]) {
+    member.fresh[parameter] = 1;
+    kept = std::move(gradient);
+    if (--member.missing[b] == 0 && options_.overlap) arrive(replica, *buckets_[b]);
+  } else if (!buckets_[b]->has_come[replica]) {  // a backward pass inside of this one made both
+    kept = kept + gradient;
+  } else {
+    throw RuntimeError(
+        "backward",
+        cat("a backward pass inside of another one made a second gradient of ", names_[parameter],
+            ", whose first one is being summed already: set .overlap = false"));
   }
-  member.counted[parameter] = 1;
-  Bucket& bucket = *buckets_[bucket_of_[parameter]];
-  if (--member.missing[bucket_of_[parameter]] == 0) arrive(replica, bucket);
 }
 
 /// The last replica of a bucket to come leaves it to those that are ahead of it.
@@ -203,105 +267,80 @@ bool GradientReducer::can_be_cut(const Bucket& bucket) const {
                      [this](int p) { return !skipped_[p] && sum_.by_range(p); });
 }
 
+// The exchange.
+
+void GradientReducer::take_unsummed() {
+  for (int r = 0; r < replicas(); ++r) {
+    for (int p = 0; p < size(); ++p) {
+      at::Tensor gradient = own_[r].take_unsummed(p);
+      if (!gradient.defined()) continue;
+      members_[r].fresh[p] = 1;
+      gradients_[r][p] = std::move(gradient);
+    }
+  }
+}
+
+void GradientReducer::plan_round(const char* where, std::vector<const GradientPiece*>& pieces) {
+  try {
+    for (auto& bucket : buckets_) {
+      if (!bucket->ready) complete_gradients(where, *bucket);
+      add_pieces(*bucket, pieces);
+    }
+  } catch (...) {
+    forget_round();
+    throw;
+  }
+  for (int p = 0; p < size(); ++p) {
+    summed_[p] = !skipped_[p];
+    if (skipped_[p]) continue;
+    for (int r = 0; r < replicas(); ++r) {
+      if (users_of_[r] > 0) sums_[r][p] = gradients_[r][p];
+    }
+  }
+  std::fill(skipped_.begin(), skipped_.end(), 0);
+  start_round();
+  for (Member& member : members_) member.has_sums = true;
+}
+
+/// What is left of a bucket.
+void GradientReducer::add_pieces(const Bucket& bucket,
+                                 std::vector<const GradientPiece*>& pieces) const {
+  const bool in_chunks = bucket.ready || can_be_cut(bucket);
+  const std::vector<GradientPiece>& all = in_chunks ? bucket.pieces : bucket.whole;
+  for (std::size_t i = bucket.claimed; i < all.size(); ++i) {
+    const bool skipped = skipped_[all[i].front().parameter];
+    if (in_chunks || !skipped) pieces.push_back(&all[i]);
+  }
+}
+
 void GradientReducer::sum_piece(const GradientPiece& piece) {
-  for (const auto& [parameter, range] : piece) sum_.sum(parameter, range);
-}
-
-/// The first replica of a device to come back from the meeting does this for all of them, since
-/// the owner, if it goes on first, may forget its gradients before the others have their turn.
-void GradientReducer::share_sums(int device) {
-  if (std::exchange(shared_[device], 1)) return;
-  for (int r = strategy_.layout().owner_of(device);
-       r < replicas() && strategy_.layout().copy_of(r) == device; ++r) {
-    members_[r].summed = true;
-    if (owner_of_[r] == r) continue;
-    for (int p = 0; p < static_cast<int>(names_.size()); ++p) grad(r, p) = grad(owner_of_[r], p);
-  }
-}
-
-void GradientReducer::zero_grad(int replica, bool set_to_none) {
-  enter_run();
-  Member& member = members_[replica];
-  for (int p = 0; p < static_cast<int>(names_.size()); ++p) {
-    if (!member.counted[p]) member.fresh[p] = 0;
-    at::Tensor& own = grad(replica, p);
-    if (!own.defined()) continue;
-    if (set_to_none) {
-      own = at::Tensor();
-    } else if (own.is_sparse()) {
-      own = without_entries(own);
-    } else {
-      own = own.use_count() > 1 ? own.clone() : own.detach();
-      own.zero_();
+  for (const auto& [parameter, range] : piece) {
+    if (!sum_.sum(parameter, range)) continue;
+    for (int r = 0; r < replicas(); ++r) {
+      if (users_of_[r] > 0) sums_[r][parameter] = gradients_[r][parameter];
     }
   }
-  member.summed = false;
 }
-
-// The meeting.
-
-/// Every replica brings its gradients; what backward has not summed is summed here, by all.
-class GradientReducer::Sync : public collectives::Contribution {
- public:
-  explicit Sync(GradientReducer& reducer) : reducer_(reducer) {}
-
-  std::string describe() const override { return "optimizer.step"; }
-  std::optional<std::string> mismatch(const Contribution& other) const override {
-    if (&static_cast<const Sync&>(other).reducer_ == &reducer_) return std::nullopt;
-    return "the replicas must step the same optimizer";
-  }
-
-  std::int64_t plan(std::span<Contribution* const>) override {
-    try {
-      for (auto& bucket : reducer_.buckets_) {
-        if (!bucket->ready) reducer_.complete_gradients(*bucket);
-        add_pieces(*bucket);
-      }
-    } catch (...) {
-      reducer_.start_round();
-      throw;
-    }
-    reducer_.start_round();
-    return static_cast<std::int64_t>(pieces_.size());
-  }
-
-  void work(std::int64_t piece) override { reducer_.sum_piece(*pieces_[piece]); }
-
- private:
-  /// What is left of a bucket.
-  void add_pieces(const Bucket& bucket) {
-    const bool in_chunks = bucket.ready || reducer_.can_be_cut(bucket);
-    const std::vector<GradientPiece>& pieces = in_chunks ? bucket.pieces : bucket.whole;
-    for (std::size_t i = bucket.claimed; i < pieces.size(); ++i) {
-      const bool skipped = reducer_.skipped_[pieces[i].front().parameter];
-      if (in_chunks || !skipped) pieces_.push_back(&pieces[i]);
-    }
-  }
-
-  GradientReducer& reducer_;
-  std::vector<const GradientPiece*> pieces_;
-};
 
 /// Gives every replica a gradient of each parameter that any has one of, and folds what did not
 /// arrive during backward. Called while all replicas wait.
-void GradientReducer::complete_gradients(Bucket& bucket) {
+void GradientReducer::complete_gradients(const char* where, Bucket& bucket) {
   for (const int p : bucket.parameters) {
     int with = -1, without = -1;
-    for (int r = 0; r < replicas(); ++r) (has_gradient(r, p) ? with : without) = r;
+    for (int r = 0; r < replicas(); ++r) (members_[r].fresh[p] ? with : without) = r;
     skipped_[p] = with < 0;
-    if (with < 0) report_unused(p);
     if (with < 0 || without < 0) continue;
     for (int r = 0; r < replicas(); ++r) {
-      if (has_gradient(r, p)) continue;
+      if (members_[r].fresh[p]) continue;
       if (!options_.allow_unused) {
         const int first = strategy_.layout().first();
-        throw ValueError("optimizer.step",
-                         cat("parameter ", names_[p], " has a gradient on replica ", first + with,
-                             " but none on replica ", first + r,
-                             ": use it in the loss on every replica, or set .allow_unused = true "
-                             "to count zeros"));
+        throw ValueError(where, cat("parameter ", names_[p], " has a gradient on replica ",
+                                    first + with, " but none on replica ", first + r,
+                                    ": use it in the loss on every replica, or set .allow_unused = "
+                                    "true to count zeros"));
       }
-      grad(r, p) = zeros_for(r, p);
+      own_[r].before_accumulation(p, /*is_summed=*/true);
+      gradients_[r][p] = zeros_for(r, p);
     }
   }
   for (int r = 0; r < replicas(); ++r) {
@@ -309,42 +348,85 @@ void GradientReducer::complete_gradients(Bucket& bucket) {
   }
 }
 
-/// Also one that the program has put there by itself.
-bool GradientReducer::has_gradient(int replica, int parameter) {
-  const Member& member = members_[replica];
-  return member.fresh[parameter] || (!member.summed && grad(replica, parameter).defined());
-}
-
 /// Sparse where the other replicas' gradients are.
-at::Tensor GradientReducer::zeros_for(int replica, int parameter) {
+at::Tensor GradientReducer::zeros_for(int replica, int parameter) const {
   const at::Tensor& own = parameters_[replica][parameter];
   for (int r = 0; r < replicas(); ++r) {
-    const at::Tensor& other = grad(r, parameter);
-    const bool is_sparse = has_gradient(r, parameter) && other.defined() && other.is_sparse();
-    if (is_sparse) return without_entries(other).to(own.device());
+    const at::Tensor& other = gradients_[r][parameter];
+    const bool is_sparse = members_[r].fresh[parameter] && other.defined() && other.is_sparse();
+    if (is_sparse) return zeros_like_gradient(other).to(own.device());
   }
   return at::zeros_like(own);
 }
 
-void GradientReducer::report_unused(int parameter) {
-  if (!parameters_[0][parameter].requires_grad()) return;
-  if (std::exchange(named_unused_[parameter], 1)) return;
-  log::warning("[optimizer.step] parameter ", names_[parameter],
-               " got no gradient on any replica: it is skipped; freeze it, or use it in the loss");
+void GradientReducer::take_sums(int replica) {
+  if (!std::exchange(members_[replica].has_sums, false)) return;
+  const int owner = owner_of_[replica];
+  for (int p = 0; p < size(); ++p) {
+    gradients_[replica][p] = at::Tensor();
+    if (summed_[p]) own_[replica].set_sum(p, sums_[owner][p], sharing_of(replica));
+  }
+  if (taken_[owner].fetch_add(1, std::memory_order_acq_rel) + 1 < users_of_[owner]) return;
+  taken_[owner].store(0, std::memory_order_relaxed);
+  std::fill(sums_[owner].begin(), sums_[owner].end(), at::Tensor());
 }
 
+// Steps.
+
 void GradientReducer::synchronize(ReplicaContext& replica) {
-  if (replicas() == 1) {
-    for (std::size_t p = 0; p < names_.size(); ++p) {
-      if (!grad(0, static_cast<int>(p)).defined()) report_unused(static_cast<int>(p));
-    }
-    return;
+  if (replicas() > 1) {
+    enter_run(replica);
+    GradientExchange exchange(*this, replica.local_id());
+    exchange.attend(replica);
   }
-  enter_run();
-  sum_ready_buckets([] { return true; });
-  Sync sync(*this);
-  detail::attend_meeting(replica, sync);
-  share_sums(strategy_.layout().copy_of(replica.local_id()));
+  if (replica.local_id() == 0) report_unused();
+}
+
+void GradientReducer::report_unused() {
+  for (int p = 0; p < size(); ++p) {
+    const at::Tensor& parameter = parameters_[0][p];
+    const bool has_one =
+        own_.empty() ? parameter.grad().defined() : own_[0].leaf(p).peek().defined();
+    if (has_one || !parameter.requires_grad() || std::exchange(named_unused_[p], 1)) continue;
+    log::warning(
+        "[optimizer.step] parameter ", names_[p],
+        " got no gradient on any replica: it is skipped; freeze it, or use it in the loss");
+  }
+}
+
+void GradientReducer::leave_to_owner(int replica) {
+  if (replicas() > 1 && owner_of_[replica] != replica) own_[replica].drop_sums();
+}
+
+void GradientReducer::begin_step(int owner) {
+  if (replicas() == 1) return;
+  for (int r = 0; r < replicas(); ++r) {
+    if (owner_of_[r] == owner) take_sums(r);  // those that wait for their turn have not yet
+  }
+  for (int p = 0; p < size(); ++p) own_[owner].leaf(p).borrow();
+}
+
+void GradientReducer::end_step(int owner) {
+  if (replicas() == 1) return;
+  for (int r = 0; r < replicas(); ++r) {
+    if (owner_of_[r] != owner) continue;
+    for (int p = 0; r != owner && p < size(); ++p) {
+      own_[r].leaf(p).set(own_[owner].leaf(p).peek(), LeafGradient::Sharing::SHARED);
+    }
+    own_[r].note_step();
+  }
+  for (int p = 0; users_of_[owner] > 1 && p < size(); ++p) {
+    LeafGradient& leaf = own_[owner].leaf(p);
+    leaf.set(leaf.take(), LeafGradient::Sharing::SHARED);
+  }
+}
+
+void GradientReducer::zero_grad(int replica, bool set_to_none) {
+  if (const ReplicaContext* running = running_replica(replica)) enter_run(*running);
+  if (replicas() > 1) return own_[replica].zero(set_to_none);
+  for (const at::Tensor& parameter : parameters_[replica]) {
+    zero_gradient(parameter.mutable_grad(), set_to_none);
+  }
 }
 
 }  // namespace cohort

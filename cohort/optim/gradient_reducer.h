@@ -12,39 +12,49 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/torch_compat.h"
-#include "cohort/collectives/meeting.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/optim/gradient_buckets.h"
 #include "cohort/optim/gradient_sum.h"
 #include "cohort/optim/optimizer_options.h"
+#include "cohort/optim/replica_gradients.h"
 
 namespace cohort {
 
-/// Sums the gradients of all replicas, in buckets, while backward runs.
+/// Sums the gradients of all replicas, in buckets, while backward runs: when it returns, `.grad` is
+/// the sum.
 ///
-/// A hook notes each gradient when autograd has made it. When the last replica has all gradients
+/// A hook takes each gradient when autograd has made it. When the last replica has all gradients
 /// of a bucket, they are added up where they lie: in tree order over the replica ids, in place, so
 /// that the first replica of each copy (the owner) holds the sum. Replicas that are ahead of the
 /// others in their backward pass do it, so that summing costs none of the slowest one's time; what
-/// is left when all are done, they share. Where several replicas share a device, a replica's
-/// gradients are folded into the partial sums of the tree as soon as they are ready and their
-/// memory is freed, so that memory grows with the tree's depth.
+/// is left when all are done, they share (GradientExchange). Where several replicas share a device,
+/// a replica's gradients are folded into the partial sums of the tree as soon as they are ready and
+/// their memory is freed, so that memory grows with the tree's depth.
 ///
-/// One object for each optimizer; its methods are called by all replicas, each in its own thread.
+/// A *round* is one summation, in which every replica has one backward pass (or calls step with
+/// gradients that no pass has summed). In a round, a bucket goes through these states:
+///   filling   `arrived` counts the replicas that have all gradients of it;
+///   ready     all have: any thread may claim pieces of it and sum them;
+///   summed    the round's exchange is over, and `sums_` has the results.
+/// The exchange is a meeting: it starts the next round while all replicas wait. Each replica then
+/// takes the sums, and the last one of a copy to do so lets go of them.
+///
+/// One object for each optimizer, or each model without one; its methods are called by all
+/// replicas, each in its own thread.
 class GradientReducer {
  public:
   /// `parameters[r][p]` is replica r's leaf of parameter p; `owner_of[r]` the first replica of r's
   /// copy of the parameters.
-  GradientReducer(StrategyExtended& strategy, std::vector<std::vector<at::Tensor>> parameters,
+  GradientReducer(StrategyExtended& strategy, TensorTable parameters,
                   std::vector<std::string> names, std::vector<int> owner_of,
                   const OptimizerOptions& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Returns when the owners' gradients are the sums over all replicas; the other replicas of a
-  /// copy see the same tensors. Throws ValueError for a parameter with a gradient on some replicas
-  /// only.
+  /// Sums gradients that no backward pass has summed: those that the program has put there, or that
+  /// have gathered inside `no_sync`. All replicas call it; returns when `.grad` is the sum on all.
+  /// Throws ValueError for a parameter with such a gradient on some replicas only.
   void synchronize(ReplicaContext& replica);
 
   /// While off, the replica's gradients stay its own and add up over backward passes.
@@ -54,18 +64,47 @@ class GradientReducer {
   /// Forgets a replica's gradients: undefined, or zeros.
   void zero_grad(int replica, bool set_to_none);
 
-  /// Forgets which gradients have come. Outside of replicas.
-  void start_over() { start_round(); }
+  /// Around what an optimizer does with the gradients of a copy's owner. The caller has the copy to
+  /// itself. Afterwards all replicas of the copy see what was applied.
+  void begin_step(int owner);
+  void end_step(int owner);
 
-  /// Another optimizer has taken over the parameters: backward calls this one no more.
+  /// A replica that is not its copy's owner is about to step: the owner's gradients count.
+  void leave_to_owner(int replica);
+
+  /// Forgets a round that is half done. Outside of replicas.
+  void start_over();
+
+  /// Another reducer has taken over the parameters: backward calls this one no more.
   void retire() { hooks_.reset(); }
   bool is_retired() const { return !hooks_; }
 
   const std::vector<at::Tensor>& parameters(int replica) const { return parameters_[replica]; }
   const std::vector<std::string>& names() const { return names_; }
 
+  // For GradientExchange and BackwardPass.
+
+  /// How many backward passes the replica has begun, for comparison with others.
+  std::uint64_t passes(int replica) const { return members_[replica].passes; }
+
+  /// What a replica that is done with its own pass can sum before the exchange.
+  void sum_ready_buckets() {
+    sum_ready_buckets([] { return true; });
+  }
+
+  /// While all replicas wait: what is left to do of this round; the next one begins. Throws
+  /// ValueError for a parameter with a gradient on some replicas only.
+  void take_unsummed();
+  void plan_round(const char* where, std::vector<const GradientPiece*>& pieces);
+  void sum_piece(const GradientPiece& piece);
+
+  /// After the exchange, by every replica: its `.grad` is the sum from now on.
+  void take_sums(int replica);
+
+  /// The replica's backward pass has thrown: unless the round is over, it can't be finished.
+  void abandon_pass(int replica);
+
  private:
-  class Sync;    // what a replica brings to the meeting of `synchronize`
   struct Hooks;  // what autograd calls; refers back weakly
 
   struct Bucket : GradientBucket {
@@ -74,53 +113,66 @@ class GradientReducer {
     std::atomic<int> arrived{0};          // replicas that have all its gradients
     std::vector<int> node_size;           // of the folded node that begins at each replica; or 0
     std::vector<std::uint8_t> has_come;   // of each replica
-    std::atomic<bool> ready{false};       // pieces may be summed before the meeting…
+    std::atomic<bool> ready{false};       // pieces may be summed before the exchange…
     std::atomic<std::size_t> claimed{0};  // …and so many have been taken
   };
   /// Touched by its replica's thread, or while the replica waits: for a meeting, or for its turn.
   struct Member {
-    std::vector<int> missing;           // of each bucket: gradients that have not come yet
-    std::vector<std::uint8_t> fresh;    // of each parameter: has a gradient since the last step
-    std::vector<std::uint8_t> counted;  // of each parameter: taken off `missing`
+    std::vector<int> missing;         // of each bucket: gradients that have not come yet
+    std::vector<std::uint8_t> fresh;  // of each parameter: has a gradient in this round
     bool syncing = true;
-    bool summed = false;  // its gradients are the sums of the last step: its owner's tensors
+    bool in_pass = false;    // a backward pass that is summed has begun
+    bool abandoned = false;  // one has thrown, and its run goes on
+    bool has_sums = false;   // the exchange has left sums for it, which it has not taken yet
+    std::uint64_t passes = 0;
   };
 
   void install_hooks();
-  void enter_run();
+  ReplicaContext* running_replica(int replica) const;
+  void enter_run(const ReplicaContext& replica);
+  void begin_pass(ReplicaContext& replica);
+  void forget_round();
   void start_round();
-  void start_round(Member& member) const;
   void before_accumulation(int replica, int parameter);
-  void gradient_is_ready(int replica, int parameter);
+  void gradient_is_ready(int replica, int parameter, const at::Tensor& incoming);
+  void keep(int replica, int parameter, at::Tensor gradient);
   void arrive(int replica, Bucket& bucket);
   void fold(int replica, Bucket& bucket);
   void fold_pair(int left, int right, const Bucket& bucket);
   void sum_ready_buckets(FunctionRef<bool()> still_ahead);
-  void sum_piece(const GradientPiece& piece);
   bool can_be_cut(const Bucket& bucket) const;
-  void complete_gradients(Bucket& bucket);
-  bool has_gradient(int replica, int parameter);
-  at::Tensor zeros_for(int replica, int parameter);
-  void report_unused(int parameter);
-  void share_sums(int device);
+  void add_pieces(const Bucket& bucket, std::vector<const GradientPiece*>& pieces) const;
+  void complete_gradients(const char* where, Bucket& bucket);
+  at::Tensor zeros_for(int replica, int parameter) const;
+  void report_unused();
 
   int replicas() const { return static_cast<int>(parameters_.size()); }
-  at::Tensor& grad(int replica, int parameter) {
-    return parameters_[replica][parameter].mutable_grad();
-  }
+  int size() const { return static_cast<int>(names_.size()); }
+  LeafGradient::Sharing sharing_of(int replica) const;
 
+  // Constant after construction.
   StrategyExtended& strategy_;
-  const std::vector<std::vector<at::Tensor>> parameters_;
+  const TensorTable parameters_;
   const std::vector<std::string> names_;
   const std::vector<int> owner_of_;
+  std::vector<int> users_of_;  // replicas of the copy whose owner this replica is, else 0
   const OptimizerOptions options_;
-  const GradientSum sum_;
-  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
   std::vector<int> bucket_of_;
-  std::vector<Member> members_;
   std::shared_ptr<Hooks> hooks_;
-  std::vector<std::uint8_t> skipped_;  // of each parameter: no replica has a fresh gradient
-  std::vector<std::uint8_t> shared_;   // of each device: its replicas see the sums
+
+  // Of each replica: see Member.
+  std::vector<ReplicaGradients> own_;
+  std::vector<Member> members_;
+  TensorTable gradients_;  // of the round: taken out of `.grad`, summed in place
+  const GradientSum sum_;
+
+  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
+
+  // Written while all replicas wait, or by whoever sums a parameter; read after the exchange.
+  std::vector<std::uint8_t> skipped_;  // of each parameter: no replica has a gradient in the round
+  std::vector<std::uint8_t> summed_;   // of each parameter: `sums_` has it
+  TensorTable sums_;                   // by owner
+  std::vector<std::atomic<int>> taken_;  // by owner: how many replicas of its copy have the sums
   std::vector<std::uint8_t> named_unused_;
 
   Mutex run_mutex_;

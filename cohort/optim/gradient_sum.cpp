@@ -13,18 +13,21 @@ namespace cohort {
 using collectives::Node;
 using collectives::Range;
 
-GradientSum::GradientSum(const ReplicaLayout& layout,
-                         const std::vector<std::vector<at::Tensor>>& parameters,
-                         const std::vector<int>& owner_of)
-    : parameters_(parameters) {
-  const int replicas = static_cast<int>(parameters.size());
-  const collectives::ReductionTree tree(replicas);
+GradientSum::GradientSum(const ReplicaLayout& layout, const TensorTable& parameters,
+                         TensorTable& gradients, const std::vector<ReplicaGradients>& replicas,
+                         const std::vector<int>& owner_of, ReduceOp op)
+    : parameters_(parameters),
+      gradients_(gradients),
+      replicas_(replicas),
+      divisor_(op == ReduceOp::MEAN ? layout.global() : 1) {
+  const int count = static_cast<int>(parameters.size());
+  const collectives::ReductionTree tree(count);
   for (int device = 0; device < layout.copies(); ++device) {
-    const int end = device + 1 < layout.copies() ? layout.owner_of(device + 1) : replicas;
+    const int end = device + 1 < layout.copies() ? layout.owner_of(device + 1) : count;
     for (const Node node : tree.subtrees(layout.owner_of(device), end)) nodes_.push_back(node);
   }
   all_ = std::make_unique<collectives::SumPlan>(std::span<const Node>(nodes_));
-  for (int r = 0; r < replicas; ++r) {
+  for (int r = 0; r < count; ++r) {
     if (owner_of[r] == r) owners_.push_back(r);
   }
 }
@@ -58,10 +61,25 @@ at::Tensor copy_for(const at::Tensor& parameter, const at::Tensor& sum) {
   return spmd::wrap(spmd::impl(parameter)->mesh(), spmd::impl(sum)->layout(), std::move(tiles));
 }
 
+/// LibTorch adds a sparse tensor to a dense one, and not the other way round.
+at::Tensor added(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
+}
+
+/// Sparse gradients are divided entry by entry.
+void divide(at::Tensor& sum, double divisor) {
+  if (divisor == 1) return;
+  if (sum.is_sparse()) {
+    sum._values().div_(divisor);
+  } else {
+    sum.div_(divisor);
+  }
+}
+
 }  // namespace
 
 void GradientSum::fold(int left, int right, int parameter) const {
-  at::Tensor &a = grad(left, parameter), &b = grad(right, parameter);
+  at::Tensor &a = gradients_[left][parameter], &b = gradients_[right][parameter];
   if (alike(a, b)) {
     const void* const leaves[] = {a.data_ptr(), b.data_ptr()};
     void* const output = a.data_ptr();
@@ -73,42 +91,57 @@ void GradientSum::fold(int left, int right, int parameter) const {
 }
 
 bool GradientSum::by_range(int parameter) const {
-  const at::Tensor& first = grad(0, parameter);
-  return std::all_of(nodes_.begin(), nodes_.end(),
-                     [&](Node node) { return alike(first, grad(node.lo, parameter)); });
+  const at::Tensor& first = gradients_[0][parameter];
+  const auto is_alike = [&](Node node) { return alike(first, gradients_[node.lo][parameter]); };
+  const auto fits_base = [&](int owner) {
+    return !base(owner, parameter).defined() || alike(first, base(owner, parameter));
+  };
+  return std::all_of(nodes_.begin(), nodes_.end(), is_alike) &&
+         std::all_of(owners_.begin(), owners_.end(), fits_base);
 }
 
-void GradientSum::sum(int parameter, Range range) const {
-  if (!by_range(parameter)) return sum_whole(parameter);
+bool GradientSum::sum(int parameter, Range range) const {
+  if (!by_range(parameter)) {
+    sum_whole(parameter);
+    return true;
+  }
   c10::SmallVector<const void*, 64> leaves;
   c10::SmallVector<void*, 64> outputs;
-  for (const Node node : nodes_) leaves.push_back(grad(node.lo, parameter).data_ptr());
-  for (const int r : owners_) outputs.push_back(grad(r, parameter).data_ptr());
-  collectives::ordered_sum(grad(0, parameter).scalar_type(), *all_, {leaves.data(), leaves.size()},
-                           {outputs.data(), outputs.size()}, range);
+  for (const Node node : nodes_) leaves.push_back(gradients_[node.lo][parameter].data_ptr());
+  for (const int r : owners_) outputs.push_back(gradients_[r][parameter].data_ptr());
+  const auto dtype = gradients_[0][parameter].scalar_type();
+  collectives::ordered_sum(dtype, *all_, {leaves.data(), leaves.size()},
+                           {outputs.data(), outputs.size()}, range, divisor_);
+  for (const int r : owners_) {
+    if (!base(r, parameter).defined()) continue;
+    void* const output = gradients_[r][parameter].data_ptr();
+    const void* const both[] = {base(r, parameter).data_ptr(), output};
+    collectives::ordered_sum(dtype, pair_, both, {&output, 1}, range);
+  }
+  return false;
 }
 
 /// Sparse gradients, other devices, layouts that differ between replicas, and sharded ones.
 void GradientSum::sum_whole(int parameter) const {
-  const at::Tensor sum = sum_of_node(parameter, {0, static_cast<int>(parameters_.size())});
+  const at::NoGradGuard no_grad;
+  at::Tensor sum = sum_of_node(parameter, {0, static_cast<int>(parameters_.size())});
+  const bool is_own = nodes_.size() > 1;  // else it is a replica's gradient itself
+  if (divisor_ != 1 && !is_own) sum = sum.clone();
+  divide(sum, divisor_);
   for (const int r : owners_) {
-    grad(r, parameter) = copy_for(parameters_[r][parameter], sum);
+    const at::Tensor own = copy_for(parameters_[r][parameter], sum);
+    const at::Tensor& before = base(r, parameter);
+    gradients_[r][parameter] = before.defined() ? added(before, own) : own;
   }
 }
 
 at::Tensor GradientSum::sum_of_node(int parameter, Node node) const {
   if (std::find(nodes_.begin(), nodes_.end(), node) != nodes_.end()) {
-    const at::Tensor own = grad(node.lo, parameter).detach();
+    const at::Tensor own = gradients_[node.lo][parameter].detach();
     return spmd::is_sharded(own) ? own : own.to(parameters_[0][parameter].device());
   }
   const int cut = collectives::split_point(node.lo, node.hi);
   return sum_of(sum_of_node(parameter, {node.lo, cut}), sum_of_node(parameter, {cut, node.hi}));
-}
-
-at::Tensor without_entries(const at::Tensor& sparse) {
-  return at::_sparse_coo_tensor_unsafe(sparse._indices().slice(1, 0, 0).clone(),
-                                       sparse._values().slice(0, 0, 0).clone(), sparse.sizes(),
-                                       sparse.options());
 }
 
 }  // namespace cohort

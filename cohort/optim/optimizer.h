@@ -75,8 +75,10 @@ class Optimizer {
             },
             more)) {}
 
-  /// Sums the gradients over replicas and updates every copy. Inside of replicas; outside of
-  /// everything it applies the gradients of the one forward pass there was to all copies.
+  /// Updates every copy with the gradients, which `backward()` has summed over replicas. Those that
+  /// it has not, from passes inside `no_sync` or put into `.grad` by hand, are summed first. Inside
+  /// of replicas; outside of everything it applies the gradients of the one forward pass there was
+  /// to all copies.
   void step() { core_->step(); }
 
   /// For LBFGS: the closure clears the gradients, computes the replica's share of the loss, calls
@@ -87,7 +89,8 @@ class Optimizer {
   void zero_grad(bool set_to_none = true) { core_->zero_grad(set_to_none); }
 
   /// While the result lives, gradients of the calling replica add up over backward passes without
-  /// being summed over replicas: for gradient accumulation, in all passes but the last.
+  /// being summed over replicas: for gradient accumulation, in all passes but the last. The next
+  /// pass outside of it, or a step, sums what has gathered.
   class NoSync {
    public:
     explicit NoSync(std::shared_ptr<OptimizerCore> core)

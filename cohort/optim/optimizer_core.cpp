@@ -138,14 +138,18 @@ ReplicaContext* OptimizerCore::stepping_replica() const {
 void OptimizerCore::step() {
   ReplicaContext* replica = stepping_replica();
   if (!replica) return step_everywhere();
+  reducer_->leave_to_owner(replica->local_id());
   reducer_->synchronize(*replica);
   once_.run(*replica, [this](int copy) { step_copy(copy); });
   check_drift(*replica);
 }
 
 void OptimizerCore::step_copy(int copy) {
+  const int owner = models_[0]->owner_of(copy);
+  reducer_->begin_step(owner);
   clip_gradients(copy);
   copies_[copy]->step();
+  reducer_->end_step(owner);
 }
 
 namespace {

@@ -3,10 +3,18 @@
 #include <cstdint>
 #include <optional>
 
+#include "cohort/collectives/reduce_op.h"
+
 namespace cohort {
 
 /// What `Optimizer` does beyond its `torch::optim` optimizer.
 struct OptimizerOptions {
+  /// SUM adds up the gradients of all replicas, for losses that are divided by the global batch
+  /// (`average_loss`). MEAN divides the sum by the number of replicas, for losses that are means
+  /// over the replica's batch, as in a plain LibTorch loop; replicas with fewer rows, or none,
+  /// count as much as the others.
+  ReduceOp reduce = ReduceOp::SUM;
+
   /// A parameter that got a gradient on some replicas only counts as zero on the others. Without,
   /// that is an error, since it is a mistake more often than not.
   bool allow_unused = false;
@@ -18,8 +26,8 @@ struct OptimizerOptions {
   /// with the name of the first that differs. 0 never does.
   int check_drift_every = 0;
 
-  /// Sums gradients while backward still runs. Without, `step` sums them all, and several backward
-  /// passes may come before it without `no_sync`.
+  /// Sums gradients while backward still runs. Without, they are summed when it ends: for graphs in
+  /// which a backward pass inside of another makes a second gradient of the same parameter.
   bool overlap = true;
 
   /// How many bytes of gradients are summed at a time. The first bucket is small, so that summing

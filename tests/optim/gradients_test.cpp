@@ -1,5 +1,6 @@
 // How gradients of replicas become one: cohort/optim/gradient_reducer.h, through Optimizer.
 
+#include "cohort/optim/leaf_gradient.h"
 #include "tests/base/captured_log.h"
 #include "tests/optim/training.h"
 
@@ -38,10 +39,12 @@ TEST_F(Gradients, AccumulateOverBackwardPassesWithNoSync) {
   }
 }
 
-TEST_F(Gradients, OfASecondBackwardPassWithoutNoSyncAreAnError) {
-  Sgd trainer(mirrored(2, 4), options_);
-  EXPECT_FAILS(step_in_halves(trainer, false), RuntimeError, "optimizer.no_sync()");
-  expect_near(trainer.train(3), plain(3));
+TEST_F(Gradients, AccumulateOverBackwardPassesThatAreEachSummed) {
+  for (const NamedStrategy& named : all_strategies()) {
+    Sgd trainer(named.make(), options_);
+    for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);
+    expect_near(trainer.model.state_dict(), plain(3), 1e-5, named.name);
+  }
 }
 
 TEST_F(Gradients, OutliveARunThatFailsElsewhere) {
@@ -55,14 +58,14 @@ TEST_F(Gradients, OutliveARunThatFailsElsewhere) {
   }
 }
 
-TEST_F(Gradients, AreSummedInTheStepWithoutOverlap) {
+TEST_F(Gradients, AreSummedWhenBackwardEndsWithoutOverlap) {
   Sgd trainer(mirrored(2, 8), options_, {.overlap = false});
   for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);
   expect_near(trainer.model.state_dict(), plain(3));
 }
 
-TEST_F(Gradients, MayBeThrownAwayWithoutOverlap) {
-  Sgd trainer(mirrored(2, 4), options_, {.overlap = false});
+TEST_F(Gradients, MayBeThrownAway) {
+  Sgd trainer(mirrored(2, 4), options_);
   trainer.strategy.run([&] {
     loss_of(trainer.model, own_share(whole_), whole_).backward();
     trainer.optimizer.zero_grad();
@@ -313,6 +316,34 @@ TEST_F(Gradients, ThatOnlyOneReplicaStepsWithAreAnErrorAndNobodyWaitsForEver) {
   }
 }
 
+TEST_F(Gradients, ThatOnlySomeReplicasComputeAreAnErrorThatNamesTwoOfThem) {
+  for (const Strategy& strategy : {mirrored(2), mirrored(2, 8), central(2)}) {
+    Sgd trainer(strategy, options_);
+    EXPECT_FAILS(strategy.run([&] {
+      if (id() == 0) loss_of(trainer.model, own_share(whole_), whole_).backward();
+      trainer.optimizer.step();
+    }),
+                 InvalidArgument, "replica 1 calls optimizer.step where replica 0 calls backward");
+    expect_near(trainer.train(2), plain(2));
+  }
+}
+
+TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtEndTheRun) {
+  const Strategy strategy = mirrored(2, 4);
+  Sgd trainer(strategy, options_);
+  EXPECT_FAILS(strategy.run([&] {
+    const Batch share = own_share(whole_);
+    try {
+      const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
+      losses(trainer.model->second(hidden), share.y).sum().backward();
+    } catch (const std::domain_error&) {
+    }
+    loss_of(trainer.model, share, whole_).backward();
+  }),
+               RuntimeError, "threw in this run and was caught");
+  expect_near(trainer.train(2), plain(2));
+}
+
 TEST_F(Gradients, OfDifferentOptimizersDoNotMeet) {
   Sgd one(mirrored(2), options_);
   Model<Net> model;
@@ -327,30 +358,51 @@ std::size_t distinct(const std::vector<const void*>& pointers) {
   return std::set<const void*>(pointers.begin(), pointers.end()).size();
 }
 
-TEST_F(Gradients, AndParametersNeedMemoryForEachDeviceNotForEachReplica) {
-  Sgd trainer(mirrored(2, 8), options_);
-  std::atomic<int> live = 0;
-  trainer.strategy.run([&] {
-    trainer.optimizer.zero_grad();
-    loss_of(trainer.model, own_share(whole_), whole_).backward();
-    // Replicas 0 to 3 share a device and come one after the other.
-    for (int r = 0; id() == 3 && r < 4; ++r) {
-      live += trainer.model.shared()->replica(r)->parameters()[0].grad().defined();
-    }
-    trainer.optimizer.step();
-  });
-  EXPECT_EQ(live, 1) << "folded as soon as they come";
-  std::vector<const void*> leaves, parameters, gradients;
+class GradientMemory : public Gradients {
+ protected:
+  /// Where a replica's gradient lies, without asking for it as the replica would.
+  const void* gradient(int replica) {
+    const Tensor weight = trainer_.model.shared()->replica(replica)->parameters()[0];
+    const Tensor& gradient = LeafGradient::of(weight).peek();
+    return gradient.defined() ? gradient.data_ptr() : nullptr;
+  }
+  std::vector<const void*> gradients() {
+    std::vector<const void*> all;
+    for (int r = 0; r < 8; ++r) all.push_back(gradient(r));
+    return all;
+  }
+  Sgd trainer_{mirrored(2, 8), options_};  // replicas 0 to 3 share a device, and take turns
+};
+
+TEST_F(GradientMemory, AndThatOfParametersGrowsWithDevicesNotWithReplicas) {
+  trainer_.step();
+  std::vector<const void*> leaves, parameters;
   for (int r = 0; r < 8; ++r) {
-    const Tensor weight = trainer.model.shared()->replica(r)->parameters()[0];
+    const Tensor weight = trainer_.model.shared()->replica(r)->parameters()[0];
     leaves.push_back(weight.unsafeGetTensorImpl());
     parameters.push_back(weight.data_ptr());
-    gradients.push_back(weight.grad().data_ptr());
   }
   EXPECT_EQ(distinct(leaves), 8U);
   EXPECT_EQ(distinct(parameters), 2U);
-  EXPECT_EQ(distinct(gradients), 2U);
-  EXPECT_EQ(trainer.optimizer.copies(), 2);
+  EXPECT_EQ(distinct(gradients()), 2U);
+  EXPECT_EQ(trainer_.optimizer.copies(), 2);
+}
+
+TEST_F(GradientMemory, OfReplicasThatChangeTheirGradientsIsFreedBeforeTheNextOneHasItsTurn) {
+  std::atomic<std::size_t> most = 0;
+  trainer_.strategy.run([&] {
+    trainer_.optimizer.zero_grad();
+    loss_of(trainer_.model, own_share(whole_), whole_).backward();
+    for (const Tensor& p : trainer_.model.parameters()) p.grad().mul_(0.5);
+    if (id() < 4) {
+      std::vector<const void*> own{gradient(0), gradient(1), gradient(2), gradient(3)};
+      std::erase(own, nullptr);
+      most = std::max<std::size_t>(most, distinct(own));
+    }
+    trainer_.optimizer.step();
+  });
+  EXPECT_LE(most, 3U) << "the sum, the first replica's and that of the one whose turn it is";
+  EXPECT_EQ(distinct(gradients()), 2U);
 }
 
 }  // namespace

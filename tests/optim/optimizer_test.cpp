@@ -74,18 +74,6 @@ TEST_P(OnEachStrategy, LbfgsEvaluatesItsClosureOnAllReplicas) {
   expect_near(model.state_dict(), plain_lbfgs(options), 1e-8);
 }
 
-struct WordsImpl : nn::Module {
-  WordsImpl() {
-    torch::manual_seed(3);
-    table = register_module("table", nn::Embedding(nn::EmbeddingOptions(10, 4).sparse(true)));
-    head = register_module("head", nn::Linear(4, 3));
-  }
-  Tensor forward(const Tensor& words) { return head(table(words)); }
-  nn::Embedding table{nullptr};
-  nn::Linear head{nullptr};
-};
-TORCH_MODULE(Words);
-
 template <class O, class Options>
 void expect_words_as_plain(const Strategy& strategy, const Options& options,
                            bool set_to_none = true) {

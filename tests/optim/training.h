@@ -28,6 +28,19 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
+/// A network whose embedding has sparse gradients.
+struct WordsImpl : nn::Module {
+  WordsImpl() {
+    torch::manual_seed(3);
+    table = register_module("table", nn::Embedding(nn::EmbeddingOptions(10, 4).sparse(true)));
+    head = register_module("head", nn::Linear(4, 3));
+  }
+  Tensor forward(const Tensor& words) { return head(table(words)); }
+  nn::Embedding table{nullptr};
+  nn::Linear head{nullptr};
+};
+TORCH_MODULE(Words);
+
 inline std::vector<Device> first_devices(int count) {
   std::vector<Device> devices;
   for (int i = 0; i < count; ++i) devices.emplace_back(DeviceType::CPU, i);

@@ -1,0 +1,398 @@
+// Training loops as they are written in plain LibTorch. The same code, with a replicated model,
+// must do what it does there with the whole batch.
+
+#include "tests/optim/training.h"
+
+namespace cohort {
+namespace {
+
+std::vector<Tensor> parameters_of(const Net& net) { return net->parameters(); }
+template <class M>
+std::vector<Tensor> parameters_of(const Model<M>& model) {
+  return model.parameters();
+}
+
+// What plain LibTorch spells differently, or has not.
+struct Nothing {};
+Nothing no_sync(optim::SGD&) { return {}; }
+auto no_sync(Optimizer<optim::SGD>& optimizer) { return optimizer.no_sync(); }
+void zero_gradients(optim::SGD& optimizer, bool) { optimizer.zero_grad(); }
+void zero_gradients(Optimizer<optim::SGD>& optimizer, bool set_to_none) {
+  optimizer.zero_grad(set_to_none);
+}
+
+/// A network whose first layer may be spread over the two logical devices of a replica.
+struct Case {
+  std::string name;
+  std::function<Strategy()> make;
+  ModelOptions options = {};
+  friend std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.name; }
+};
+
+std::vector<Case> cases() {
+  const auto split = [] {
+    return MirroredStrategy(
+        {.devices = first_devices(4), .replicas = 4, .logical_devices_per_replica = 2});
+  };
+  return {{"Replicas4On1", [] { return mirrored(1, 4); }},
+          {"Replicas4On2", [] { return mirrored(2, 4); }},
+          {"Replicas4On4", [] { return mirrored(4, 4); }},
+          {"Central4", [] { return central(4); }},
+          {"Split4On4", split, {.split_parameters = {{"first.weight", {2, 1}}}}}};
+}
+
+class PlainLoop : public ManyDevices, public testing::WithParamInterface<Case> {
+ protected:
+  const Batch whole_ = batch();
+  const optim::SGDOptions options_ = optim::SGDOptions(0.1).momentum(0.9);
+
+  /// Expects that `step(model, optimizer, share)`, called some times in a run each, trains as in
+  /// plain LibTorch, where the share is the whole batch.
+  template <class Step>
+  void expect_as_plain(const Step& step, int times = 3, const OptimizerOptions& more = {}) {
+    torch::manual_seed(1);
+    Net net;
+    optim::SGD plain(net->parameters(), options_);
+    for (int i = 0; i < times; ++i) step(net, plain, whole_);
+
+    const Strategy strategy = GetParam().make();
+    const auto scope = strategy.scope();
+    torch::manual_seed(1);
+    Model<Net> model(GetParam().options);
+    Optimizer<optim::SGD> optimizer(model, options_, more);
+    for (int i = 0; i < times; ++i) {
+      strategy.run([&] { step(model, optimizer, own_share(whole_)); });
+    }
+    expect_near(model.state_dict(), state_of(*net), 1e-5, GetParam().name);
+    expect_equal_copies(model);
+  }
+
+  static void expect_equal_copies(const Model<Net>& model) {
+    const auto first = model.shared()->replica(0)->named_parameters();
+    for (int r = 1; r < model.shared()->replicas(); ++r) {
+      const auto own = model.shared()->replica(r)->named_parameters();
+      for (const auto& entry : first) {
+        EXPECT_TRUE(spmd::full(own[entry.key()]).equal(spmd::full(entry.value())))
+            << entry.key() << " on replica " << r;
+      }
+    }
+  }
+
+  template <class M>
+  Tensor loss(M& model, const Batch& share) const {
+    return losses(model(share.x), share.y).sum() / whole_.x.size(0);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, PlainLoop, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(PlainLoop, ClipsByNorm) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    nn::utils::clip_grad_norm_(parameters_of(model), 0.05);
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ClipsByValue) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    nn::utils::clip_grad_value_(parameters_of(model), 0.01);
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingThem) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    for (const Tensor& p : parameters_of(model)) p.grad().mul_(0.5);
+    for (const Tensor& p : parameters_of(model)) p.grad().data().mul_(3);
+    for (const Tensor& p : parameters_of(model)) p.mutable_grad() = p.grad() * 0.5;
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ZeroesSomeGradients) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    parameters_of(model)[1].grad().zero_();
+    parameters_of(model)[2].mutable_grad() = Tensor();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ReadsTheNormOfTheWholeBatchsGradient) {
+  std::mutex mutex;
+  std::vector<double> norms;
+  expect_as_plain(
+      [&](auto& model, auto& optimizer, const Batch& share) {
+        optimizer.zero_grad();
+        loss(model, share).backward();
+        const double norm =
+            spmd::full(parameters_of(model)[0].grad()).norm().template item<double>();
+        optimizer.step();
+        const std::lock_guard lock(mutex);
+        norms.push_back(norm);
+      },
+      1);
+  for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6);
+}
+
+TEST_P(PlainLoop, AddsUpTwoLosses) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    (loss(model, share) * 0.3).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    const Tensor once = loss(model, share);
+    once.backward({}, /*retain_graph=*/true);
+    once.backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, LetsGradientsGrowWithoutZeroGrad) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    loss(model, share).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ZeroesGradientsInPlace) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    zero_gradients(optimizer, /*set_to_none=*/false);
+    loss(model, share).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ZeroesGradientsThroughTheModule) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    model->zero_grad();
+    loss(model, share).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, SkipsAStep) {
+  int plain_calls = 0;
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    const bool is_plain = share.x.size(0) == whole_.x.size(0);
+    static thread_local int calls = 0;
+    int& call = is_plain ? plain_calls : calls;
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    if (call++ % 3 != 1) optimizer.step();
+    if (call == 3) call = 0;
+  });
+}
+
+TEST_P(PlainLoop, StartsFromGradientsThatTheProgramHasPutThere) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    for (const Tensor& p : parameters_of(model)) p.mutable_grad() = p.detach() * 0.01;
+    loss(model, share).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, KeepsWhatAPassHasAddedWhenGradientsAreHalvedInBetween) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    for (const Tensor& p : parameters_of(model)) p.grad().mul_(0.5);
+    loss(model, share).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, GoesBackWithAGraphOfTheGradients) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, PenalizesTheGradientOfItsInput) {  // as in a WGAN-GP
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    const Tensor x = share.x.clone().set_requires_grad(true);
+    const Tensor score = model(x).sum();
+    const Tensor slope = torch::autograd::grad({score}, {x}, {}, true, /*create_graph=*/true)[0];
+    const Tensor penalty = (slope.norm(2, 1) - 1).square().sum() / whole_.x.size(0);
+    (loss(model, share) + 0.1 * penalty).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    {
+      [[maybe_unused]] const auto waiting = no_sync(optimizer);
+      loss(model, share).backward();
+      loss(model, share).backward();
+    }
+    (loss(model, share) * 0.5).backward();
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
+  for (const bool set_to_none : {true, false}) {
+    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+      zero_gradients(optimizer, set_to_none);
+      [[maybe_unused]] const auto waiting = no_sync(optimizer);
+      loss(model, share).backward();
+      loss(model, share).backward();
+      optimizer.step();
+    });
+  }
+}
+
+TEST_P(PlainLoop, GoesBackInOneRunAndStepsInTheNext) {
+  torch::manual_seed(1);
+  Net net;
+  optim::SGD plain(net->parameters(), options_);
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  Model<Net> model(GetParam().options);
+  Optimizer<optim::SGD> optimizer(model, options_);
+  for (int i = 0; i < 3; ++i) {
+    plain.zero_grad();
+    loss(net, whole_).backward();
+    plain.step();
+    strategy.run([&] {
+      optimizer.zero_grad();
+      loss(model, own_share(whole_)).backward();
+    });
+    strategy.run([&] { optimizer.step(); });
+  }
+  expect_near(model.state_dict(), state_of(*net));
+}
+
+TEST_P(PlainLoop, TakesTheMeanOfLossesThatAreMeansOfTheReplicasBatch) {
+  const Batch even = batch(12);
+  torch::manual_seed(1);
+  Net net;
+  optim::SGD plain(net->parameters(), options_);
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  torch::manual_seed(1);
+  Model<Net> model(GetParam().options);
+  Optimizer<optim::SGD> optimizer(model, options_, {.reduce = ReduceOp::MEAN});
+  const auto step = [](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    losses(model(share.x), share.y).mean().backward();
+    (losses(model(share.x), share.y).mean() * 0.5).backward();
+    optimizer.step();
+  };
+  for (int i = 0; i < 3; ++i) {
+    step(net, plain, even);
+    strategy.run([&] { step(model, optimizer, own_share(even)); });
+  }
+  expect_near(model.state_dict(), state_of(*net));
+}
+
+// Two models.
+
+TEST_P(PlainLoop, TrainsAGeneratorAndADiscriminator) {
+  const auto make = [](int seed) {
+    torch::manual_seed(seed);
+    return nn::Linear(4, 4);
+  };
+  nn::Linear plain_maker = make(1), plain_judge = make(2);
+  optim::SGD plain_making(plain_maker->parameters(), options_);
+  optim::SGD plain_judging(plain_judge->parameters(), options_);
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  Model<nn::Linear> maker([&] { return make(1); }), judge([&] { return make(2); });
+  Optimizer<optim::SGD> making(maker, options_), judging(judge, options_);
+
+  const double rows = static_cast<double>(whole_.x.size(0));
+  const auto step = [&](auto& maker, auto& judge, auto& making, auto& judging, const Tensor& x) {
+    judging.zero_grad();
+    (torch::relu(1 - judge(x)).sum() / rows).backward();
+    (torch::relu(1 + judge(maker(x).detach())).sum() / rows).backward();
+    judging.step();
+    making.zero_grad();
+    (-judge(maker(x)).sum() / rows).backward();  // reaches the judge's parameters too
+    making.step();
+  };
+  for (int i = 0; i < 3; ++i) {
+    step(plain_maker, plain_judge, plain_making, plain_judging, whole_.x);
+    strategy.run([&] { step(maker, judge, making, judging, own_share(whole_).x); });
+  }
+  expect_on_every_replica(maker, state_of(*plain_maker));
+  expect_on_every_replica(judge, state_of(*plain_judge));
+}
+
+// Sparse gradients.
+
+TEST_P(PlainLoop, ScalesAndAccumulatesSparseGradients) {
+  const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
+  const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
+    zero_gradients(optimizer, true);
+    (losses(model(share.x), share.y).sum() / 12).backward();
+    (losses(model(share.x), share.y).sum() / 12).backward();
+    for (const Tensor& p : model->parameters()) p.grad().mul_(0.5);
+    optimizer.step();
+  };
+  Words plain;
+  optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  Model<Words> model;
+  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
+  for (int i = 0; i < 3; ++i) {
+    step(plain, plain_optimizer, whole);
+    strategy.run([&] { step(model, optimizer, own_share(whole)); });
+  }
+  expect_on_every_replica(model, state_of(*plain));
+}
+
+// Memory that gradients share.
+
+/// Autograd gives `a` and `b` one gradient, seen in two shapes.
+struct SharedImpl : nn::Module {
+  Tensor forward(const Tensor& x) { return (x * (a.view(-1) + b)).tanh(); }
+  Tensor a = register_parameter("a", torch::full({2, 2}, 0.3));
+  Tensor b = register_parameter("b", torch::full({4}, 0.2));
+};
+TORCH_MODULE(Shared);
+
+TEST_P(PlainLoop, SumsGradientsOfTwoParametersThatShareMemory) {
+  Shared plain;
+  optim::SGD plain_optimizer(plain->parameters(), options_);
+  const Strategy strategy = GetParam().make();
+  const auto scope = strategy.scope();
+  Model<Shared> model;
+  Optimizer<optim::SGD> optimizer(model, options_);
+  for (int i = 0; i < 3; ++i) {
+    plain_optimizer.zero_grad();
+    plain(whole_.x).sum().backward();
+    plain_optimizer.step();
+    strategy.run([&] {
+      optimizer.zero_grad();
+      model(own_share(whole_).x).sum().backward();
+      optimizer.step();
+    });
+  }
+  expect_on_every_replica(model, state_of(*plain));
+}
+
+}  // namespace
+}  // namespace cohort
