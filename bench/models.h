@@ -71,22 +71,30 @@ TORCH_MODULE(LanguageModel);
 
 inline torch::optim::SGDOptions sgd() { return torch::optim::SGDOptions(0.01).momentum(0.9); }
 
-/// The loop that a user of LibTorch alone writes: one thread.
+/// The loop that a user of LibTorch alone writes, on the batches of so many replicas together.
 template <class M>
 class PlainTraining {
  public:
+  explicit PlainTraining(int replicas = 1) : batch_(M::Impl::batch()) {
+    for (int i = 1; i < replicas; ++i) {
+      const Batch more = M::Impl::batch();
+      batch_ = {torch::cat({batch_.inputs, more.inputs}), torch::cat({batch_.targets, more.targets})};
+    }
+  }
+
   void step() {
     for (Tensor& parameter : parameters_) parameter.mutable_grad().reset();  // as Cohort does
     nn::functional::cross_entropy(module_(batch_.inputs), batch_.targets).backward();
     optimizer_.step();
   }
   const M& module() const { return module_; }
+  std::int64_t batch_size() const { return batch_.inputs.size(0); }
 
  private:
   M module_;
   std::vector<Tensor> parameters_ = module_->parameters();
   torch::optim::SGD optimizer_{parameters_, sgd()};
-  Batch batch_ = M::Impl::batch();
+  Batch batch_;
 };
 
 }  // namespace bench

@@ -59,24 +59,25 @@ def train(rank, store, name, seconds):
         criterion(model(inputs), targets).backward()
         optimizer.step()
 
-    begin = time.perf_counter()
-    warm_up = 0
-    while warm_up < 3 or time.perf_counter() - begin < 1:
-        step()
-        warm_up += 1
-    slice_of_time = max(1, round(0.2 * warm_up / (time.perf_counter() - begin)))
-    count = torch.tensor([slice_of_time])
-    torch.distributed.broadcast(count, 0)  # both must take as many steps
-    slices = torch.tensor([max(3, round(seconds / 0.2))])
-    torch.distributed.broadcast(slices, 0)
-    times = []
-    for _ in range(int(slices)):
+    def time_of_a_step(count):
         begin = time.perf_counter()
-        for _ in range(int(count)):
+        for _ in range(count):
             step()
-        times.append((time.perf_counter() - begin) / int(count))
+        return (time.perf_counter() - begin) / count
+
+    def steps_in(duration, time_of_one):
+        """What rank 0 measured decides: ranks that took different numbers of steps would hang."""
+        count = torch.tensor([max(1, round(duration / time_of_one))])
+        torch.distributed.broadcast(count, 0)
+        return int(count)
+
+    time_of_a_step(3)
+    warm = time_of_a_step(steps_in(1, time_of_a_step(3)))
+    count = steps_in(0.2, warm)
+    times = [time_of_a_step(count) for _ in range(max(3, round(seconds / 0.2)))]
     if rank == 0:
-        print(2 * BATCH[name] / statistics.median(times))
+        print(2 * BATCH[name] / statistics.median(times), flush=True)
+    torch.distributed.barrier()  # a rank that ends while the other still sends makes that one fail
     torch.distributed.destroy_process_group()
 
 
