@@ -15,6 +15,7 @@ PEERS ?=#                    1: `make bench` measures other systems too
 PACKAGES ?=#                 skip: never look for missing packages
 EXAMPLE ?= fashion_mnist#    of examples/, which `make run` runs
 TESTS ?=#                    folders of tests/ to run; empty: all
+CHECKS ?=#                   of `make lint`; empty: all that this LibTorch can do
 SECONDS ?= 60#               of `make fuzz`, for each reader
 CMAKE_ARGS ?=#               more arguments of cmake, for the first configuration
 
@@ -46,20 +47,23 @@ run: configure  ## trains an example: examples/fashion_mnist.cpp, or EXAMPLE=tra
 	@$(build) --target $(EXAMPLE)
 	@$(BUILD)/bin/$(EXAMPLE) $(ARGS)
 
-test: configure  ## builds everything and runs every test; TESTS="base optim": only these
-	@$(build) $(if $(TESTS),--target $(addsuffix _tests,$(TESTS)))
-	@ctest --test-dir $(BUILD) --output-on-failure \
-	  $(if $(TESTS),-R '^($(subst $(space),|,$(strip $(TESTS))))$$')
+test: configure  ## builds and runs every test; TESTS="base optim": only these
+	@$(build) --target $(if $(TESTS),$(addsuffix _tests,$(TESTS)),tests)
+	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) \
+	  $(if $(TESTS),-R '^($(subst $(space),|,$(strip $(TESTS))))$$'); status=$$?; \
+	awk '/^\[  PASSED  \]/ { passed += $$4 } /^\[  FAILED  \] [0-9]+ tests?, listed/ { failed += $$4 } \
+	  END { printf "cases: %d passed, %d failed\n", passed, failed }' \
+	  $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
 
 bench: configure $(if $(PEERS),packages-oracle)  ## measures, into build/bench.json; PEERS=1: other systems too
 	@$(build) --target benchmarks
 	@rm -f build/bench.json
 	@for program in $(BUILD)/bin/bench_*; do \
 	  COHORT_BENCH_JSON=build/bench.json $$program || exit; done
-	@$(if $(PEERS),tools/bench_peers $(BUILD)/bin build/bench.json)
+	@tools/bench_peers $(if $(PEERS),,--local) $(BUILD)/bin build/bench.json
 
-lint: packages-lint $(if $(LIBTORCH),packages-tidy) configure  ## layers, headers, formatting; with LIBTORCH=pypi also clang-tidy
-	@tools/lint --build $(BUILD) --jobs $(JOBS) $(if $(LIBTORCH),--tidy)
+lint: packages-lint $(if $(LIBTORCH),packages-tidy) configure  ## layers, headers, formatting; with LIBTORCH=pypi also clang and clang-tidy; CHECKS="clang": only these
+	@tools/lint --build $(BUILD) --jobs $(JOBS) $(if $(LIBTORCH),--clang --tidy) $(CHECKS)
 
 format: packages-lint  ## formats every C++ file
 	@tools/format --fix

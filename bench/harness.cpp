@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -101,6 +102,13 @@ const cpu_set_t kAllowedCores = [] {
 }();
 
 }  // namespace
+
+double resident_mib() {
+  std::ifstream file("/proc/self/statm");
+  double pages = 0;
+  file >> pages >> pages;  // the second number
+  return pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
 
 void pin_to_core(int core) {
   cpu_set_t one;

@@ -48,6 +48,9 @@ double median_call(int calls, const Step& step, const Step& before = nullptr);
 /// The processor time of all threads of this process so far, in seconds.
 double cpu_seconds();
 
+/// The memory that the process holds, in MiB.
+double resident_mib();
+
 /// Binds the calling thread to one of the cores that the process has.
 void pin_to_core(int core);
 

@@ -228,14 +228,6 @@ void pipeline(bench::Report& report) {
              at_least(0.97));
 }
 
-/// The bytes that the process holds, in MiB.
-double resident() {
-  std::ifstream file("/proc/self/statm");
-  double pages = 0;
-  file >> pages >> pages;
-  return pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
-}
-
 void memory(bench::Report& report) {
   const auto dataset = data::fashion_mnist("test")
                            .shuffle(10'000)
@@ -245,9 +237,9 @@ void memory(bench::Report& report) {
   double after_ten = 0;
   for (int epoch = 1; epoch <= 100; ++epoch) {
     for (const data::Example& batch : dataset) static_cast<void>(batch.images.size(0));
-    if (epoch == 10) after_ten = resident();
+    if (epoch == 10) after_ten = bench::resident_mib();
   }
-  report.add("memory/growth", resident() - after_ten, "MiB",
+  report.add("memory/growth", bench::resident_mib() - after_ten, "MiB",
              "resident memory from epoch 10 to epoch 100", at_most(8));
 }
 

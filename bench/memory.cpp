@@ -160,6 +160,29 @@ void allocations(bench::Report& report) {
              bench::at_most(0));
 }
 
+/// Tiny tensors, eight threads: what malloc keeps for each thread must not add up.
+void growth(bench::Report& report) {
+  constexpr int kFirst = 500, kLast = 10'000;
+  cohort::Strategy strategy =
+      cohort::MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 8});
+  const auto scope = strategy.scope();
+  cohort::Model<torch::nn::Linear> model(16, 4);
+  cohort::Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(0.01));
+  double early = 0;
+  for (int step = 1; step <= kLast; ++step) {
+    strategy.run([&] {
+      optimizer.zero_grad();
+      cohort::average_loss(model(torch::randn({8, 16})).square().mean(1)).backward();
+      optimizer.step();
+    });
+    if (step == kFirst) early = bench::resident_mib();
+  }
+  report.add("memory/tiny_steps", bench::resident_mib() / early, "ratio",
+             cohort::cat("resident memory after ", kFirst, " steps of 8 replicas, ", early,
+                         " MiB; after ", kLast),
+             bench::at_most(1.25));
+}
+
 }  // namespace
 
 int main() {
@@ -167,6 +190,7 @@ int main() {
   cohort::configure({.cpu_devices = 2});
   c10::SetCPUAllocator(&allocator(), /*priority=*/1);
   bench::Report report;
+  growth(report);
   memory(report);
   allocations(report);
 }

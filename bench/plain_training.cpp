@@ -32,6 +32,7 @@ void set_malloc_thresholds() {
   mallopt(M_MMAP_THRESHOLD, 32 * kMiB);
   mallopt(M_TRIM_THRESHOLD, 2000 * kMiB);
   mallopt(M_TOP_PAD, 64 * kMiB);
+  mallopt(M_MXFAST, 0);
 }
 
 template <class M>

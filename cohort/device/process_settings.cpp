@@ -36,10 +36,16 @@ std::string set_blas_threads() {
 /// Setting one threshold alone makes things worse: it ends glibc's own adjustment of both. They
 /// don't hold for the further heaps of a thread, which glibc gives back as soon as they are empty,
 /// unless what is left would be less than the padding.
+///
+/// glibc does not merge the blocks of its fast bins with their neighbours before a heap is used up,
+/// and LibTorch's aligned blocks leave a rest for such a bin each time. With that much padding, the
+/// heap of each thread would fill with rests, 64 MiB of them, before any is used again. Without fast
+/// bins they are merged at once; the blocks that a thread takes and returns in turn come from its
+/// own cache either way.
 std::string set_malloc_thresholds() {
   const bool taken = mallopt(M_MMAP_THRESHOLD, kMmapThreshold) == 1 &&
                      mallopt(M_TRIM_THRESHOLD, kTrimThreshold) == 1 &&
-                     mallopt(M_TOP_PAD, kTopPad) == 1;
+                     mallopt(M_TOP_PAD, kTopPad) == 1 && mallopt(M_MXFAST, 0) == 1;
   return taken ? "malloc keeps blocks up to 32 MiB" : "this malloc takes no thresholds";
 }
 

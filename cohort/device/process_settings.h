@@ -11,7 +11,7 @@ namespace cohort {
 /// - glibc's malloc keeps blocks up to 32 MiB for reuse (M_MMAP_THRESHOLD 32 MiB, M_TRIM_THRESHOLD
 ///   2000 MiB and M_TOP_PAD 64 MiB) and does not fetch them anew from the kernel at every step,
 ///   which is a third of the time of a small convolutional network. The process gives back less
-///   memory.
+///   memory. M_MXFAST 0 keeps small blocks from filling up what was kept.
 ///
 /// Strategies with several slots call it. The first call that changes something says what in the
 /// log (INFO); later calls do nothing. Where a library is not in the process, its setting is left

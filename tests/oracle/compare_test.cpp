@@ -6,7 +6,7 @@
 
 #include "cohort/base/error.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::compare_cases {
 namespace {
 
 bool agree(const Json& tensorflow, const Json& cohort, const Tolerance& tolerance = {}) {
@@ -101,4 +101,4 @@ TEST(Difference, NamesThePlace) {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::compare_cases

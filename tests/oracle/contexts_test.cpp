@@ -8,7 +8,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::contexts_cases {
 namespace {
 
 ORACLE_THEME("contexts");
@@ -739,4 +739,4 @@ CASE("sync_on_read_context/read_value_call") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::contexts_cases

@@ -6,7 +6,7 @@
 #include "cohort/collectives/packs.h"
 #include "tests/oracle/extended.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::extended_devices_cases {
 namespace {
 
 ORACLE_THEME("extended");
@@ -270,4 +270,4 @@ CASE("cross_device/hierarchical_sparse") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::extended_devices_cases

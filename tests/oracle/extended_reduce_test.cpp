@@ -2,7 +2,7 @@
 
 #include "tests/oracle/extended.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::extended_reduce_cases {
 namespace {
 
 ORACLE_THEME("extended");
@@ -283,4 +283,4 @@ CASE("broadcast_to/in_replica") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::extended_reduce_cases

@@ -2,7 +2,7 @@
 
 #include "tests/oracle/extended.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::extended_cases {
 namespace {
 
 ORACLE_THEME("extended");
@@ -437,4 +437,4 @@ CASE("non_slot/update_in_replica") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::extended_cases

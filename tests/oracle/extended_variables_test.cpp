@@ -2,7 +2,7 @@
 
 #include "tests/oracle/extended.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::extended_variables_cases {
 namespace {
 
 ORACLE_THEME("extended");
@@ -168,4 +168,4 @@ CASE("call_for_each_replica/one_device") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::extended_variables_cases

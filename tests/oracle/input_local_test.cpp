@@ -12,7 +12,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::input_local_cases {
 namespace {
 
 ORACLE_THEME("input_local");
@@ -657,4 +657,4 @@ CASE("uneven/empty_batch_mean_is_nan") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::input_local_cases

@@ -10,7 +10,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::misc_cases {
 namespace {
 
 ORACLE_THEME("misc");
@@ -563,4 +563,4 @@ CASE("variable/shape_of_scalar") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::misc_cases

@@ -5,7 +5,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::reductions_cases {
 namespace {
 
 ORACLE_THEME("reductions");
@@ -640,4 +640,4 @@ CASE("sparse/reduce_sparse_and_dense") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::reductions_cases

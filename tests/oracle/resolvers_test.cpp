@@ -12,7 +12,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::resolvers_cases {
 namespace {
 
 ORACLE_THEME("resolvers");
@@ -221,4 +221,4 @@ PENDING("mwms/local_variable_kind", "cluster resolver");
 PENDING("mwms/resolver_without_task", "cluster resolver");
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::resolvers_cases

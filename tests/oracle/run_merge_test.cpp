@@ -6,7 +6,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::run_merge_cases {
 namespace {
 
 ORACLE_THEME("run_merge");
@@ -1007,4 +1007,4 @@ CASE("select/replica_0_nested") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::run_merge_cases

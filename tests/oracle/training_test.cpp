@@ -6,7 +6,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::training_cases {
 namespace {
 
 ORACLE_THEME("training");
@@ -182,4 +182,4 @@ TABLE("") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::training_cases

@@ -5,7 +5,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::v1_api_cases {
 namespace {
 
 ORACLE_THEME("v1_api");
@@ -199,4 +199,4 @@ NOT_EXPRESSIBLE("make_initializable_iterator/eager", "the same");
 NOT_EXPRESSIBLE("experimental_run_v2/alias", "old names are free functions: tests/compat");
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::v1_api_cases

@@ -5,7 +5,7 @@
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
-namespace cohort::oracle {
+namespace cohort::oracle::variables_cases {
 namespace {
 
 ORACLE_THEME("variables");
@@ -896,4 +896,4 @@ CASE("assign/on_read_bool_sum") {
 }
 
 }  // namespace
-}  // namespace cohort::oracle
+}  // namespace cohort::oracle::variables_cases
