@@ -1,17 +1,56 @@
 #include "cohort/optim/module_file.h"
 
+#include <torch/csrc/jit/frontend/lexer.h>
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 
 #include "cohort/base/error.h"
 
 namespace cohort {
 namespace {
+
+/// LibTorch writes names into a text of TorchScript, which it parses when it loads: its keywords,
+/// and characters that end a string there, can be written but not read.
+bool can_be_loaded(std::string_view name) {
+  constexpr std::string_view kKeywords[] = {
+#define COHORT_KEYWORD(kind, name, keyword) keyword,
+      TC_FORALL_TOKEN_KINDS(COHORT_KEYWORD)
+#undef COHORT_KEYWORD
+  };
+  if (name == "__parameters__" || name == "__buffers__") return false;
+  if (name.find_first_of("\"\\\n\r") != std::string_view::npos) return false;
+  return std::find(std::begin(kKeywords), std::end(kKeywords), name) == std::end(kKeywords);
+}
+
+void check_name(const std::string& name, const std::string& path, const char* kind) {
+  if (can_be_loaded(name)) return;
+  throw ValueError("Model.save",
+                   cat("the ", kind, " \"", name, "\"",
+                       path.empty() ? "" : " of \"" + path + "\"",
+                       " could be saved, but never loaded again: LibTorch writes names as "
+                       "TorchScript, where this is no name; register it by another one, such as \"",
+                       name == "in" ? "input" : name + "_", "\""));
+}
+
+void check_names(const torch::nn::Module& module) {
+  for (const auto& entry : module.named_modules()) {
+    const torch::nn::Module& each = *entry.value();
+    for (const auto& child : each.named_children()) check_name(child.key(), entry.key(), "module");
+    for (const auto& parameter : each.named_parameters(/*recurse=*/false)) {
+      check_name(parameter.key(), entry.key(), "parameter");
+    }
+    for (const auto& buffer : each.named_buffers(/*recurse=*/false)) {
+      check_name(buffer.key(), entry.key(), "buffer");
+    }
+  }
+}
 
 [[noreturn]] void throw_not_written(const std::string& path) {
   throw NotFound("Model.save", cat(path, ": can't be written: ", std::strerror(errno)));
@@ -35,6 +74,7 @@ void read_archive(torch::serialize::InputArchive& archive, const std::string& pr
 
 void save_module(const ReplicatedModule& model, const std::string& path) {
   model.require_outside_of_replicas("Model.save");
+  check_names(*model.replica(0));
   torch::serialize::OutputArchive archive;
   const std::string unfinished = path + ".part";
   std::ofstream file(unfinished, std::ios::binary);

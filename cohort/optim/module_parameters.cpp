@@ -80,6 +80,20 @@ void replace_own(nn::Module& module, const std::string& name, const at::Tensor& 
 
 }  // namespace
 
+torch::OrderedDict<std::string, at::Tensor>& registered_parameters(nn::Module& module) {
+  return Registered::of(module);
+}
+
+void set_parameter_if_reachable(nn::Module& module, const std::string& name,
+                                const at::Tensor& value) {
+  if (auto* own = dynamic_cast<ReplaceableParameters*>(&module)) {
+    own->replace_parameter(name, value);
+  } else if (at::Tensor* member = member_of(module, name)) {
+    *member = value;
+  }
+  Registered::of(module)[name] = value;
+}
+
 void replace_parameter(nn::Module& module, const std::string& name, const at::Tensor& value) {
   const auto dot = name.find('.');
   if (dot == std::string::npos) {

@@ -22,6 +22,14 @@ class ReplaceableParameters {
   virtual void replace_parameter(const std::string& name, const at::Tensor& value) = 0;
 };
 
+/// The parameters that a module has registered, without those of the modules inside.
+torch::OrderedDict<std::string, at::Tensor>& registered_parameters(torch::nn::Module& module);
+
+/// Registers a tensor as a module's own parameter, and sets the member that holds it where Cohort
+/// knows it: in LibTorch's layers and ReplaceableParameters.
+void set_parameter_if_reachable(torch::nn::Module& module, const std::string& name,
+                                const at::Tensor& value);
+
 /// Makes a tensor the parameter `name` ("encoder.linear1.weight") of a module, or of one inside of
 /// it. Throws ValueError for a name that there is not, or a module that keeps it in a member that
 /// can't be reached.

@@ -7,6 +7,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/distribute/differentiable_collectives.h"
+#include "cohort/optim/model_copies.h"
 #include "cohort/optim/same_bits.h"
 
 namespace cohort {
@@ -131,8 +132,8 @@ ReplicaContext* OptimizerCore::stepping_replica() const {
   ReplicaContext* replica = calling_replica("optimizer.step");
   if (!reducer_->is_retired()) return replica;
   throw RuntimeError("optimizer.step",
-                     "another optimizer was made for the same model since: step "
-                     "that one, or give one optimizer all models");
+                     "another optimizer was made for the same model since, or its parameters were "
+                     "replaced: step that one, give one optimizer all models, or make another");
 }
 
 void OptimizerCore::step() {
@@ -146,10 +147,20 @@ void OptimizerCore::step() {
 
 void OptimizerCore::step_copy(int copy) {
   const int owner = models_[0]->owner_of(copy);
+  begin_writing(copy);
   reducer_->begin_step(owner);
   clip_gradients(copy);
   copies_[copy]->step();
   reducer_->end_step(owner);
+  end_writing(copy);
+}
+
+void OptimizerCore::begin_writing(int copy) {
+  for (const auto& model : models_) model->model_copies().begin_writing(copy);
+}
+
+void OptimizerCore::end_writing(int copy) {
+  for (const auto& model : models_) model->model_copies().end_writing(copy);
 }
 
 namespace {
@@ -192,6 +203,11 @@ at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
     std::vector<at::Tensor> grads;
   };
   std::vector<Evaluation> evaluations;
+  for (int c = 0; c < copies(); ++c) begin_writing(c);
+  std::vector<std::unique_ptr<ModelCopies::Apart>> apart;
+  for (const auto& model : models_) {
+    apart.push_back(std::make_unique<ModelCopies::Apart>(model->model_copies()));
+  }
   at::Tensor first = copies_[0]->step([&] {
     at::Tensor loss = closure().detach();
     reducer_->start_over();
@@ -206,6 +222,7 @@ at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
       return (next++)->loss;
     });
   }
+  for (int c = 0; c < copies(); ++c) end_writing(c);
   return first;
 }
 
@@ -231,10 +248,12 @@ at::Tensor OptimizerCore::step(const Closure& closure) {
   const int copy = models_[0]->copy_of(replica->local_id());
   at::Tensor loss;
   if (models_[0]->owner_of(copy) == replica->local_id()) {
+    begin_writing(copy);
     loss = copies_[copy]->step([&] {
       one_more(1);
       return evaluate(*replica, closure);
     });
+    end_writing(copy);
     one_more(0);
   } else {
     while (one_more(0)) {

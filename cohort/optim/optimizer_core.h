@@ -57,6 +57,8 @@ class OptimizerCore {
   ReplicaContext* calling_replica(const char* where) const;
   ReplicaContext* stepping_replica() const;
   void step_copy(int copy);
+  void begin_writing(int copy);
+  void end_writing(int copy);
   void step_everywhere();
   at::Tensor step_everywhere(const Closure& closure);
   at::Tensor evaluate(ReplicaContext& replica, const Closure& closure);

@@ -1,12 +1,42 @@
 #include "cohort/optim/replica_training.h"
 
+#include <algorithm>
 #include <memory>
+
+#include "cohort/optim/model_copies.h"
+#include "cohort/optim/replicated_module.h"
 
 namespace cohort {
 
 ReplicaTraining& ReplicaTraining::of(ReplicaContext& replica) {
   if (!replica.attachment()) replica.attach(std::make_unique<ReplicaTraining>(replica));
   return static_cast<ReplicaTraining&>(*replica.attachment());
+}
+
+bool ReplicaTraining::uses(const ReplicatedModule& model) const {
+  return std::any_of(used_.begin(), used_.end(),
+                     [&](const Used& used) { return used.model == &model; });
+}
+
+void ReplicaTraining::use(const ReplicatedModule& model) {
+  used_.push_back({&model, model.weak_from_this()});
+}
+
+/// Models that are still there are from a run that has thrown.
+void ReplicaTraining::begin_run() {
+  pass_.start_over();
+  for (const Used& used : used_) {
+    if (const auto model = used.alive.lock()) model->model_copies().note_failed_run();
+  }
+  used_.clear();
+}
+
+void ReplicaTraining::end_run() {
+  for (; !used_.empty(); used_.pop_back()) {
+    if (const auto model = used_.back().alive.lock()) {
+      model->model_copies().leave_run(replica_.local_id());
+    }
+  }
 }
 
 }  // namespace cohort

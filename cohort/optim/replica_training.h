@@ -1,25 +1,41 @@
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "cohort/distribute/replica_context.h"
 #include "cohort/optim/backward_pass.h"
 
 namespace cohort {
 
+class ReplicatedModule;
+
 /// What training keeps for a replica, from run to run.
 class ReplicaTraining : public ReplicaContext::Attachment {
  public:
-  explicit ReplicaTraining(ReplicaContext& replica) : pass_(replica) {}
+  explicit ReplicaTraining(ReplicaContext& replica) : replica_(replica), pass_(replica) {}
 
   /// That of a replica, which is made on the first call.
   static ReplicaTraining& of(ReplicaContext& replica);
 
   BackwardPass& pass() { return pass_; }
 
-  void begin_run() override { pass_.start_over(); }
-  void end_run() override {}
+  /// The models that the replica has used in this run, which look after themselves when it ends.
+  bool uses(const ReplicatedModule& model) const;
+  void use(const ReplicatedModule& model);
+
+  void begin_run() override;
+  void end_run() override;
 
  private:
+  struct Used {
+    const ReplicatedModule* model;
+    std::weak_ptr<const ReplicatedModule> alive;
+  };
+
+  ReplicaContext& replica_;
   BackwardPass pass_;
+  std::vector<Used> used_;
 };
 
 }  // namespace cohort

@@ -8,8 +8,10 @@
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/optim/model_copies.h"
+#include "cohort/optim/model_update.h"
 #include "cohort/optim/module_parameters.h"
-#include "cohort/optim/same_bits.h"
+#include "cohort/optim/module_structure.h"
 #include "cohort/spmd/construction.h"
 #include "cohort/spmd/placement.h"
 
@@ -31,27 +33,6 @@ class UnusedRandomNumbers {
   at::Generator generator_;
   at::Tensor state_;
 };
-
-/// Further replicas need tensors of their own, which fit to those of the first.
-template <class Dict>
-void check_fits(const Dict& first, const Dict& other) {
-  bool same = first.size() == other.size();
-  for (std::size_t i = 0; same && i < first.size(); ++i) {
-    same = first[i].key() == other[i].key() && first[i].value().sizes() == other[i].value().sizes();
-  }
-  for (std::size_t i = 0; same && i < first.size(); ++i) {
-    if (!first[i].value().is_same(other[i].value())) continue;
-    throw ValueError("Model", cat("all replicas would share ", first[i].key(),
-                                  ", which was made once: give a factory that makes a new module, "
-                                  "with new modules inside, on each call"));
-  }
-  if (same) return;
-  throw ValueError("Model", cat("the factory gave a module with other parameters or buffers than "
-                                "the first one: expected ",
-                                first.size(),
-                                " tensors of the same "
-                                "names and shapes; make the same module on each call"));
-}
 
 /// LibTorch lets nobody replace a buffer.
 void check_buffers(const torch::nn::Module& module) {
@@ -155,8 +136,7 @@ void ReplicatedModule::add_replicas(std::shared_ptr<torch::nn::Module> first, co
   const UnusedRandomNumbers unused;
   for (int r = 1; r < strategy_->layout().local(); ++r) {
     replicas_.push_back(make_module(make, r));
-    check_fits(replicas_[0]->named_parameters(), replicas_[r]->named_parameters());
-    check_fits(replicas_[0]->named_buffers(), replicas_[r]->named_buffers());
+    check_same_structure(*replicas_[0], *replicas_[r]);
     replicas_[r]->train(replicas_[0]->is_training());
     share_parameters(r, Which::ALL);
     copy_buffers(r);
@@ -165,8 +145,14 @@ void ReplicatedModule::add_replicas(std::shared_ptr<torch::nn::Module> first, co
     lay_out_first();
     for (int r = 1; r < replicas(); ++r) share_parameters(r, Which::SPLIT);
   }
-  if (strategy_->logical_devices_per_replica() > 1) place_gradients();
+  if (strategy_->logical_devices_per_replica() > 1) {
+    for (int r = 0; r < replicas(); ++r) place_gradients(r, ModuleWatch());
+  }
+  model_copies_ = std::make_unique<ModelCopies>(*this);
+  model_update_ = std::make_unique<ModelUpdate>(*this);
 }
+
+ReplicatedModule::~ReplicatedModule() = default;
 
 /// Splits what the table names. What was made in parts and is not in there becomes whole. One at a
 /// time, so that no more than one tensor is there twice.
@@ -205,30 +191,24 @@ at::Tensor ReplicatedModule::split_parameter(const std::string& name, const at::
 }
 
 /// An operation of a parameter with a tensor that is spread over logical devices gives a gradient
-/// that is spread as well; an optimizer wants it where the parameter is.
-void ReplicatedModule::place_gradients() {
-  for (const auto& module : replicas_) {
-    for (const at::Tensor& parameter : module->parameters()) {
-      const bool trainable = parameter.requires_grad();
-      parameter.set_requires_grad(true);  // only then it takes a hook
-      if (spmd::is_sharded(parameter)) {
-        const auto layout = spmd::impl(parameter)->layout();
-        const auto mesh = spmd::impl(parameter)->mesh();
-        parameter.register_hook([layout, mesh](const at::Tensor& gradient) {
-          return spmd::redistribute(gradient, mesh, layout);
-        });
-      } else {
-        parameter.register_hook([](const at::Tensor& gradient) { return spmd::full(gradient); });
-      }
-      parameter.set_requires_grad(trainable);
+/// that is spread as well; an optimizer wants it where the parameter is. For parameters for which
+/// it is not done yet.
+void ReplicatedModule::place_gradients(int replica, const ModuleWatch& done) {
+  for (const at::Tensor& parameter : replicas_[replica]->parameters()) {
+    if (done.knows(parameter)) continue;
+    const bool trainable = parameter.requires_grad();
+    parameter.set_requires_grad(true);  // only then it takes a hook
+    if (spmd::is_sharded(parameter)) {
+      const auto layout = spmd::impl(parameter)->layout();
+      const auto mesh = spmd::impl(parameter)->mesh();
+      parameter.register_hook([layout, mesh](const at::Tensor& gradient) {
+        return spmd::redistribute(gradient, mesh, layout);
+      });
+    } else {
+      parameter.register_hook([](const at::Tensor& gradient) { return spmd::full(gradient); });
     }
+    parameter.set_requires_grad(trainable);
   }
-}
-
-int ReplicatedModule::index_of_current() const {
-  const ReplicaContext* replica = replica_context_or_null();
-  if (!replica || &replica->extended() != strategy_.get()) return 0;
-  return replica->local_id();
 }
 
 void ReplicatedModule::apply_memory_format(torch::nn::Module& module) const {
@@ -287,19 +267,9 @@ void ReplicatedModule::copy_buffers(int replica) {
   }
 }
 
-at::Tensor ReplicatedModule::aggregated_buffer(const std::string& name) const {
-  std::vector<at::Tensor> values;
-  values.reserve(replicas_.size());
-  for (const auto& replica : replicas_) values.push_back(replica->named_buffers()[name].detach());
-  const bool averaged = values[0].is_floating_point() &&
-                        !std::all_of(values.begin(), values.end(), [&](const at::Tensor& value) {
-                          return same_bits(value, values[0]);
-                        });
-  return averaged ? collectives::reduce_tensors(ReduceOp::MEAN, values) : values[0].clone();
-}
-
 StateDict ReplicatedModule::state_dict() const {
   require_outside_of_replicas("Model.state_dict");
+  model_copies_->settle();
   StateDict state;
   for (const auto& entry : replicas_[0]->named_parameters()) {
     state[entry.key()] = spmd::full(entry.value().detach()).clone();
@@ -308,14 +278,6 @@ StateDict ReplicatedModule::state_dict() const {
     state[entry.key()] = aggregated_buffer(entry.key());
   }
   return state;
-}
-
-void ReplicatedModule::require_outside_of_replicas(const char* where) const {
-  const ReplicaContext* replica = replica_context_or_null();
-  if (!replica || &replica->extended() != strategy_.get() || !replica->in_run()) return;
-  throw RuntimeError(where,
-                     "called inside strategy.run(), but it concerns all replicas at once: "
-                     "call it outside");
 }
 
 void ReplicatedModule::load_state_dict(const StateDict& state) {
@@ -335,54 +297,6 @@ void ReplicatedModule::load_state_dict(const StateDict& state) {
     }
     for (auto& entry : replicas_[r]->named_buffers()) {
       entry.value().data().copy_(state.at(entry.key()));
-    }
-  }
-}
-
-void ReplicatedModule::train(bool on) {
-  const ReplicaContext* replica = replica_context_or_null();
-  if (replica && &replica->extended() == strategy_.get()) return current().train(on);
-  for (const auto& each : replicas_) each->train(on);
-}
-
-void ReplicatedModule::set_trainable(const std::string& prefix, bool trainable) {
-  require_outside_of_replicas(trainable ? "Model.unfreeze" : "Model.freeze");
-  bool any = false;
-  for (const auto& replica : replicas_) {
-    for (auto& entry : replica->named_parameters()) {
-      if (entry.key().rfind(prefix, 0) != 0) continue;
-      entry.value().set_requires_grad(trainable);
-      any = true;
-    }
-  }
-  if (!any) throw ValueError("Model", cat("no parameter's name begins with \"", prefix, '"'));
-}
-
-void ReplicatedModule::hand_to_optimizer(std::function<void()> stop) {
-  if (stop_optimizer_) stop_optimizer_();
-  stop_optimizer_ = std::move(stop);
-}
-
-ReplicatedModule::AggregatedBuffers::AggregatedBuffers(const ReplicatedModule& model)
-    : model_(model) {
-  if (model.replicas() == 1) return;
-  for (auto& entry : model.replicas_[0]->named_buffers()) {
-    at::Tensor& buffer = entry.value();
-    const at::Tensor own = buffer.data();
-    const at::Tensor aggregated = model.aggregated_buffer(entry.key());
-    entries_.push_back({entry.key(), buffer, own, aggregated});
-    buffer.set_data(aggregated.clone());
-  }
-}
-
-ReplicatedModule::AggregatedBuffers::~AggregatedBuffers() {
-  const at::NoGradGuard no_grad;
-  for (Entry& entry : entries_) {
-    const at::Tensor value = entry.buffer.data();
-    entry.buffer.set_data(entry.own);
-    if (same_bits(value, entry.aggregated)) continue;
-    for (const auto& replica : model_.replicas_) {
-      replica->named_buffers()[entry.name].data().copy_(value);
     }
   }
 }

@@ -2,16 +2,23 @@
 
 #include <torch/nn/module.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
+#include "cohort/base/mutex.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/optim/split_table.h"
 
 namespace cohort {
+
+class ModelCopies;
+class ModelUpdate;
+class ModuleWatch;
 
 /// Named tensors: a model's parameters and buffers, by the names that LibTorch and Python use.
 using StateDict = std::map<std::string, at::Tensor>;
@@ -41,7 +48,10 @@ struct ModelOptions {
 /// each replica; read from outside of replicas they are the mean over replicas where they are
 /// floating point (moving averages), and replica 0's elsewhere (counters). What is the same on all
 /// replicas (constants) is read as it is, to the bit.
-class ReplicatedModule {
+///
+/// What the program writes to replica 0's module outside of replicas reaches the others: see
+/// ModelCopies.
+class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
 
@@ -52,15 +62,17 @@ class ReplicatedModule {
   /// The same with `first` as replica 0's module.
   ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
                    const ModelOptions& options);
+  ~ReplicatedModule();
 
   StrategyExtended& strategy() const { return *strategy_; }
   const ModelOptions& options() const { return options_; }
 
+  /// The calling replica, if it is one of this model's strategy in a run; else null.
+  ReplicaContext* running_replica() const;
+
   /// The module of the calling replica; replica 0's outside of replicas.
   torch::nn::Module& current() const { return *replicas_[index_of_current()]; }
-  const std::shared_ptr<torch::nn::Module>& replica(int local_id) const {
-    return replicas_[local_id];
-  }
+  const std::shared_ptr<torch::nn::Module>& replica(int local_id) const;
   int replicas() const { return static_cast<int>(replicas_.size()); }
 
   /// How many distinct copies of the parameters there are, and which of them a replica uses.
@@ -76,6 +88,14 @@ class ReplicatedModule {
   /// and for other shapes, before anything is changed; RuntimeError inside of replicas.
   void load_state_dict(const StateDict& state);
 
+  /// Calls fn(name, parameter, other's parameter of that name, or an undefined tensor) for each
+  /// parameter of each copy: see Model::update.
+  using Change = FunctionRef<void(const std::string&, at::Tensor&, const at::Tensor&)>;
+  void update(Change fn, const ReplicatedModule* other = nullptr);
+
+  /// Converts all parameters and buffers. Throws RuntimeError inside of replicas.
+  void to(at::ScalarType type);
+
   /// Of the calling replica, or of all replicas outside of them.
   void train(bool on);
 
@@ -86,8 +106,17 @@ class ReplicatedModule {
   /// Throws RuntimeError inside of replicas, for what concerns all of them at once.
   void require_outside_of_replicas(const char* where) const;
 
+  /// True inside of another strategy's run. There a model can be evaluated, but throws RuntimeError
+  /// where a forward pass would train it: with gradients, or with running statistics.
+  bool is_in_foreign_run() const;
+  void require_evaluation() const;
+
   /// An optimizer sums the gradients from now on; the one before it, if any, is told to stop.
   void hand_to_optimizer(std::function<void()> stop);
+  bool has_optimizer() const { return stop_optimizer_ != nullptr; }
+
+  /// What the program does to the tensors, and what the copies make of it.
+  ModelCopies& model_copies() const { return *model_copies_; }
 
   /// While alive, replica 0's buffers hold the value aggregated over replicas. What is written to
   /// them meanwhile goes to all replicas in the end. For forward passes outside of replicas.
@@ -99,15 +128,17 @@ class ReplicatedModule {
     AggregatedBuffers& operator=(const AggregatedBuffers&) = delete;
 
    private:
-    struct Entry {
-      std::string name;
-      at::Tensor buffer, own, aggregated;
-    };
     const ReplicatedModule& model_;
-    std::vector<Entry> entries_;
   };
+  bool has_aggregated_buffers() const { return aggregated_users_ > 0; }
 
  private:
+  friend class ModelCopies;
+  struct Aggregated {
+    std::string name;
+    at::Tensor buffer, own, aggregated;
+  };
+
   ReplicatedModule(std::shared_ptr<StrategyExtended> strategy, const ModelOptions& options);
 
   int index_of_current() const;
@@ -121,15 +152,23 @@ class ReplicatedModule {
   int source_of(int replica) const;
   at::Tensor shared_data(const at::Tensor& parameter, int replica) const;
   void copy_buffers(int replica);
-  void place_gradients();
+  void place_gradients(int replica, const ModuleWatch& done);
   void apply_memory_format(torch::nn::Module& module) const;
   at::Tensor aggregated_buffer(const std::string& name) const;
+  void show_aggregated_buffers() const;
+  void hide_aggregated_buffers() const;
 
   std::shared_ptr<StrategyExtended> strategy_;
   ModelOptions options_;
   std::vector<std::shared_ptr<torch::nn::Module>> replicas_;
   int copies_ = 1;
   std::function<void()> stop_optimizer_;
+  std::unique_ptr<ModelCopies> model_copies_;
+  std::unique_ptr<ModelUpdate> model_update_;
+
+  mutable Mutex aggregated_mutex_;
+  mutable std::vector<Aggregated> aggregated_ COHORT_GUARDED_BY(aggregated_mutex_);
+  mutable std::atomic<int> aggregated_users_{0};  // changed under aggregated_mutex_
 };
 
 }  // namespace cohort

@@ -8,8 +8,8 @@
 #include <iostream>
 
 struct NetImpl : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor x) { return out(torch::tanh(in(x))); }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(1, 64));
+  torch::Tensor forward(torch::Tensor x) { return out(torch::tanh(hidden(x))); }
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(1, 64));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(64, 1));
 };
 TORCH_MODULE(Net);

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <fstream>
+#include <sstream>
 
 #include "tests/optim/training.h"
 
@@ -94,6 +95,22 @@ TEST_F(ModelTest, IsMadeFromAModuleThatExists) {
                "other parameters");
 }
 
+TEST_F(ModelTest, FindsOutTheTypeOfAModuleThatIsGiven) {
+  Model model(nn::Linear(4, 2));
+  static_assert(std::same_as<decltype(model), Model<nn::Linear>>);
+  expect_equal_replicas(model);
+  Model options(Net(), ModelOptions{.channels_last = true});
+  static_assert(std::same_as<decltype(options), Model<Net>>);
+  Model with_factory(NeedsASize(5), [] { return NeedsASize(5); });
+  static_assert(std::same_as<decltype(with_factory), Model<NeedsASize>>);
+  expect_equal_replicas(with_factory);
+  Model pointer(std::make_shared<NetImpl>());
+  static_assert(std::same_as<decltype(pointer), Model<NetImpl>>);
+  const Model copy = pointer;
+  static_assert(std::same_as<decltype(copy), const Model<NetImpl>>);
+  EXPECT_EQ(copy.shared(), pointer.shared());
+}
+
 TEST_F(ModelTest, OfOneModuleForAllReplicasIsAnError) {
   const Net net;
   EXPECT_FAILS(Model<Net>([&] { return net; }), ValueError, "first.weight");
@@ -140,6 +157,38 @@ TEST_F(ModelTest, GivesEachReplicaItsOwnModule) {
       },
       images());
   for (const bool each : same.values()) EXPECT_TRUE(each);
+}
+
+TEST_F(ModelTest, HasAForwardMethod) {
+  Model<Net> model;
+  EXPECT_TRUE(model.forward(batch().x).equal(model(batch().x)));
+  strategy_.run([&] { EXPECT_TRUE(model.forward(batch().x).equal(model(batch().x))); });
+}
+
+TEST_F(ModelTest, IsPrintedAsItsModule) {
+  Model<Net> model;
+  std::ostringstream text, expected;
+  text << model;
+  expected << *model.shared()->replica(0);
+  EXPECT_EQ(text.str(), expected.str());
+  EXPECT_NE(text.str().find("(first): torch::nn::Linear(in_features=4"), std::string::npos);
+}
+
+TEST_F(ModelTest, IsConvertedOnAllReplicas) {
+  Model<Normed> model;
+  strategy_.run([&] {
+    const at::NoGradGuard no_grad;
+    model(images() + id());
+  });
+  const Tensor mean = buffer(model, 2, "norm.running_mean").to(at::kDouble);
+  model.to(at::kDouble);
+  strategy_.run([&] { EXPECT_EQ(model(images().to(at::kDouble)).dtype(), at::kDouble); });
+  model.eval();
+  EXPECT_FALSE(buffer(model, 0, "norm.running_mean").equal(mean)) << "replicas keep their own";
+  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
+  model.to(at::kFloat);
+  EXPECT_FAILS(strategy_.run([&] { optimizer.step(); }), RuntimeError, "parameters were replaced");
+  EXPECT_FAILS(strategy_.run([&] { model.to(at::kFloat); }), RuntimeError, "inside strategy.run()");
 }
 
 TEST_F(ModelTest, SwitchesTheModeOfOneReplicaOrOfAll) {
@@ -342,6 +391,34 @@ TEST_F(ModelFile, ThatDoesNotFitIsNamedWithItsTensor) {
   EXPECT_FAILS(model.load(path_), ValueError, path_);
   EXPECT_FAILS(Model<Net>().load(path_), ValueError, "\"first.bias\" is missing");
   EXPECT_EQ(fingerprint(model), before);
+}
+
+/// A module with a name that its user chose.
+template <int kind>
+struct ChosenNameImpl : nn::Module {
+  explicit ChosenNameImpl(const std::string& name) {
+    if (kind == 0) register_module(name, nn::Linear(2, 2));
+    if (kind == 1) register_parameter(name, torch::ones({2}));
+    if (kind == 2) register_buffer(name, torch::ones({2}));
+  }
+};
+
+TEST_F(ModelFile, IsNotWrittenWithNamesThatCannotBeReadAgain) {
+  for (const char* name : {"in", "for", "is", "None", "del", "with", "a\"b", "a\\b", "NoneType"}) {
+    EXPECT_FAILS(Model<ChosenNameImpl<0>>(name).save(path_), ValueError, cat("\"", name, "\""));
+    EXPECT_FAILS(Model<ChosenNameImpl<1>>(name).save(path_), ValueError, "register it by another");
+    EXPECT_FAILS(Model<ChosenNameImpl<2>>(name).save(path_), ValueError, "the buffer");
+    EXPECT_FALSE(std::ifstream(path_)) << name;
+  }
+  EXPECT_FAILS(Model<ChosenNameImpl<0>>("in").save(path_), ValueError, "such as \"input\"");
+  for (const char* name : {"input", "lambda", "1", "a-b", "from", "try", "self", "é"}) {
+    Model<ChosenNameImpl<1>> model(name);
+    model.save(path_);
+    model.load(path_);
+    Model<ChosenNameImpl<0>> other(name);
+    other.save(path_);
+    other.load(path_);
+  }
 }
 
 TEST_F(ModelFile, ThatCannotBeReadOrWrittenIsNamed) {

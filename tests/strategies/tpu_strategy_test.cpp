@@ -325,8 +325,8 @@ TEST(TPUStrategy, WithoutATPUSaysWhatToDo) {
 }
 
 struct NetImpl : torch::nn::Module {
-  Tensor forward(const Tensor& x) { return out(torch::tanh(in(x))); }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 8));
+  Tensor forward(const Tensor& x) { return out(torch::tanh(hidden(x))); }
+  torch::nn::Linear hidden = register_module("hidden", torch::nn::Linear(6, 8));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
 };
 TORCH_MODULE(Net);
@@ -411,7 +411,7 @@ TEST(LogicalDevices, MetricsAndVariablesTakeWhatIsSpread) {
 }
 
 TEST(SplitParameters, TrainAsWholeOnes) {
-  const SplitTable table{{"in.weight", {2, 1}}, {"in.b*", {2}}, {"out.weight", {1, 2}}};
+  const SplitTable table{{"hidden.weight", {2, 1}}, {"hidden.b*", {2}}, {"out.weight", {1, 2}}};
   const StateDict plain = trained_with({}), split = trained_with(table, true);
   for (const auto& [name, value] : plain) {
     EXPECT_TRUE(torch::allclose(value, split.at(name), 1e-4, 1e-5)) << name;
@@ -423,12 +423,12 @@ TEST(SplitParameters, TrainAsWholeOnes) {
 TEST(SplitParameters, KeepTheirOptimizersStateSplit) {
   const TPUStrategy strategy = strategy_of({1, 1, 1, 2}, 1);
   const auto scope = strategy.scope();
-  Model<Net> model(ModelOptions{.split_parameters = {{"*.weight", {1, 2}}, {"in.bias", {2}}}});
+  Model<Net> model(ModelOptions{.split_parameters = {{"*.weight", {1, 2}}, {"hidden.bias", {2}}}});
   Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1).momentum(0.9));
   strategy.run([&] {
     const spmd::Strict strict;
     strategy.replicate_to_logical_devices(model(torch::rand({4, 6}))).sum().backward();
-    EXPECT_TRUE(spmd::is_sharded(model->in->weight.grad()));
+    EXPECT_TRUE(spmd::is_sharded(model->hidden->weight.grad()));
     optimizer.step();
   });
 }
@@ -440,8 +440,8 @@ TEST(SplitParameters, ThatDoNotFitAreErrors) {
     Model<Net> model(ModelOptions{.split_parameters = std::move(table)});
   };
   EXPECT_FAILS(make({{"nothing.*", {2}}}), ValueError, "no parameter fits the pattern");
-  EXPECT_FAILS(make({{"in.weight", {2}}}), ValueError, "in.weight of sizes [8, 6]");
-  EXPECT_FAILS(make({{"in.weight", {3, 1}}}), ValueError, "the 2 logical devices");
+  EXPECT_FAILS(make({{"hidden.weight", {2}}}), ValueError, "hidden.weight of sizes [8, 6]");
+  EXPECT_FAILS(make({{"hidden.weight", {3, 1}}}), ValueError, "the 2 logical devices");
 }
 
 }  // namespace
