@@ -28,16 +28,19 @@ void CommunicationOptions::validate() const {
     throw ValueError("CommunicationOptions",
                      cat("bytes_per_pack must be non-negative, got ", bytes_per_pack));
   }
-  if (timeout && timeout->count() <= 0) {
-    throw ValueError("CommunicationOptions",
-                     cat("timeout must be positive, got ", timeout->count(), " s"));
-  }
+  const auto check_time = [](const char* name, double seconds) {
+    if (seconds > 0) return;
+    throw ValueError("CommunicationOptions", cat(name, " must be positive, got ", seconds, " s"));
+  };
+  if (timeout) check_time("timeout", timeout->count());
+  check_time("warn_after", warn_after.count());
 }
 
 CommunicationOptions CommunicationOptions::merged_with(const CommunicationOptions& other) const {
   CommunicationOptions result = *this;
   if (other.bytes_per_pack != 0) result.bytes_per_pack = other.bytes_per_pack;
   if (other.timeout) result.timeout = other.timeout;
+  if (other.warn_after != kWarnAfter) result.warn_after = other.warn_after;
   if (other.implementation != CommunicationImplementation::AUTO) {
     result.implementation = other.implementation;
   }

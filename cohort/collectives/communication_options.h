@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/device/wait_clock.h"
+
 namespace cohort {
 
 /// Which engine moves the bytes of a collective.
@@ -35,15 +37,24 @@ struct CommunicationOptions {
   /// packs start earlier, larger ones cost fewer messages.
   std::int64_t bytes_per_pack = 0;
 
-  /// A replica that waits longer for the others fails with DeadlineExceeded, which names one that
-  /// has not come. None waits for ever.
+  /// A replica that waits longer for others fails with DeadlineExceeded, which names those that
+  /// have not come. None waits for ever. Where several replicas share a device, the wait for its
+  /// slot counts too: allow for what one replica computes between two collectives.
   std::optional<std::chrono::duration<double>> timeout = {};
+
+  /// After this long, and then after every further twice as long, a warning names who is missing
+  /// and what the others wait in. Raise it where replicas compute for minutes between collectives,
+  /// lower it to look for a hang.
+  std::chrono::duration<double> warn_after = kWarnAfter;
+  static constexpr std::chrono::duration<double> kWarnAfter = std::chrono::seconds(30);
 
   /// AUTO takes NCCL between GPUs and RING elsewhere.
   CommunicationImplementation implementation = CommunicationImplementation::AUTO;
 
-  /// Throws ValueError for negative bytes or a timeout that is not positive.
+  /// Throws ValueError for negative bytes or a time that is not positive.
   void validate() const;
+
+  WaitLimits wait_limits() const { return {timeout, warn_after}; }
 
   /// These options with the fields of `other` that are not at their defaults.
   CommunicationOptions merged_with(const CommunicationOptions& other) const;

@@ -7,13 +7,15 @@
 
 namespace cohort::collectives {
 
-Meeting::Meeting(Turns& turns, int first_replica)
+Meeting::Meeting(Turns& turns, const WaitLimits& limits, int first_replica)
     : turns_(turns),
+      limits_(limits),
       first_replica_(first_replica),
       present_(turns.members(), 0),
       left_(turns.members(), 0),
       last_on_slot_(turns.slots(), -1),
-      all_(turns.members(), nullptr) {}
+      all_(turns.members(), nullptr),
+      failures_(turns.members()) {}
 
 void Meeting::open() {
   const MutexLock lock(mutex_);
@@ -25,79 +27,68 @@ void Meeting::open() {
   aborted_.store(false, std::memory_order_release);
 }
 
-void Meeting::attend(int member, Contribution& mine, const Timeout& timeout) {
-  const Outcome* outcome = nullptr;
-  if (arrive(member, mine, outcome)) {
-    host(member);
+void Meeting::attend(int member, Contribution& mine, const WaitLimits& limits) {
+  Wait wait(member, limits);
+  if (arrive(wait, mine)) {
+    host(wait, mine);
   } else {
     turns_.give_up(member);
-    wait_for_end(member, timeout);
+    wait_for_end(wait, mine);
   }
-  rethrow(*outcome, member, mine);
+  if (const auto failure = std::exchange(failures_[member], nullptr)) {
+    rethrow(*failure, member, mine);
+  }
 }
 
-/// True for the last member to arrive. Tells where the outcome will be.
-bool Meeting::arrive(int member, Contribution& mine, const Outcome*& outcome) {
+/// True for the last member to arrive.
+bool Meeting::arrive(Wait& wait, Contribution& mine) {
+  const int member = wait.member;
   const MutexLock lock(mutex_);
   if (aborted()) throw Stopped();
   if (gone_ > 0) throw RuntimeError(mine.describe(), who_left());
   all_[member] = &mine;
-  outcome = &outcomes_[current_];
   present_[member] = 1;
   last_on_slot_[turns_.slot_of(member)] = member;
   if (member == 0) wake_followers();
+  wait.is_first = arrived_ == 0;
   return ++arrived_ == turns_.members();
 }
 
-void Meeting::wait_for_end(int member, const Timeout& timeout) {
-  Parker::Deadline deadline;
-  if (timeout) {
-    deadline = std::chrono::steady_clock::now() +
-               std::chrono::duration_cast<std::chrono::nanoseconds>(*timeout);
-  }
+void Meeting::wait_for_end(Wait& wait, const Contribution& mine) {
   for (;;) {
-    switch (turns_.wait(member, deadline)) {
+    switch (turns_.wait(wait.member, wait.clock.next())) {
       case HELP:
         do_pieces();
         break;
       case LEAD:
-        do_work(member);
+        do_work(wait.member);
         conclude(-1);
         break;
       case kNothing:
-        if (timeout) stop_waiting(member, *timeout);
-        deadline.reset();  // its turn comes now, or when the work is done
+        look_at_meeting(wait, mine);
         break;
       default:
-        return;  // its turn: the meeting is over
+        return;  // the meeting is over: its turn, or an error
     }
   }
 }
 
-/// Ends the meeting, unless everybody has come or it is over.
-void Meeting::stop_waiting(int member, const std::chrono::duration<double>& timeout) {
-  const MutexLock lock(mutex_);
-  if (!present_[member] || arrived_ == turns_.members()) return;
-  end_early({Outcome::LATE,
-             cat(who_is_late(), " has not come within ", timeout.count(),
-                 " s: look at what it does, or raise CommunicationOptions::timeout"),
-             nullptr});
-}
-
 /// The last member to arrive finds everybody else waiting.
-void Meeting::host(int member) {
-  outcomes_[current_] = {};
+void Meeting::host(Wait& wait, const Contribution& mine) {
+  failure_ = nullptr;
+  const bool leads = wait.member == 0 || !all_[0]->leader_only();
   if (auto mismatch = find_mismatch()) {
-    outcomes_[current_] = {Outcome::MISMATCH, *std::move(mismatch), nullptr};
-    return conclude(member);
-  }
-  if (all_[0]->leader_only() && member != 0) {
-    turns_.give_up(member);
+    failure_ = std::make_shared<Failure>(Failure{Failure::MISMATCH, *std::move(mismatch), nullptr});
+  } else if (leads) {
+    do_work(wait.member);
+  } else {
+    turns_.give_up(wait.member);
     turns_.signal(0, LEAD);
-    return wait_for_end(member);
+    return wait_for_end(wait, mine);
   }
-  do_work(member);
-  conclude(member);
+  if (turns_.holds(wait.member)) return conclude(wait.member);
+  conclude(-1);  // an error had let it go on without its slot
+  wait_for_end(wait, mine);
 }
 
 void Meeting::do_work(int host) {
@@ -138,7 +129,7 @@ void Meeting::do_pieces() {
 /// Keeps the first exception of the work. A failed merge function fails the whole run.
 void Meeting::note_failure() {
   if (work_failed_.exchange(true)) return;
-  outcomes_[current_] = {Outcome::FAILED, {}, std::current_exception()};
+  failure_ = std::make_shared<Failure>(Failure{Failure::WORK, {}, std::current_exception()});
   if (all_[0]->leader_only()) {
     merge_error_ = std::current_exception();
     aborted_.store(true, std::memory_order_release);
@@ -148,14 +139,16 @@ void Meeting::note_failure() {
 /// Lets everybody go on. `holder` has its turn already (-1: nobody has). Who is woken may be at the
 /// next meeting before the last one is, and must not find the lock taken.
 void Meeting::conclude(int holder) {
+  const FailurePtr failure = std::exchange(failure_, nullptr);
+  if (failure) std::fill(failures_.begin(), failures_.end(), failure);
   {
     const MutexLock lock(mutex_);
     arrived_ = 0;
-    current_ = 1 - current_;
     std::fill(present_.begin(), present_.end(), 0);
   }
   for (int m = 0; m < turns_.members(); ++m) {
-    if (m != holder) turns_.ready(m);
+    if (m == holder) continue;
+    failure ? turns_.signal(m, FAILURE) : turns_.ready(m);
   }
 }
 
@@ -164,36 +157,23 @@ void Meeting::leave(int member) {
   left_[member] = 1;
   ++gone_;
   if (member == 0) wake_followers();
-  if (arrived_ > 0) end_early({Outcome::LEFT, who_left(), nullptr});
+  if (arrived_ > 0) end_early({Failure::LEFT, who_left(), nullptr});
 }
 
 void Meeting::abort() {
   const MutexLock lock(mutex_);
   aborted_.store(true, std::memory_order_release);
-  wake_followers();
-  if (arrived_ > 0) end_early({Outcome::STOPPED, {}, nullptr});
+  for (const int follower : std::exchange(followers_, {})) turns_.signal(follower, FAILURE);
+  if (arrived_ > 0) end_early({Failure::STOPPED, {}, nullptr});
 }
 
-void Meeting::end_early(Outcome outcome) {
-  outcomes_[current_] = std::move(outcome);
+void Meeting::end_early(Failure failure) {
+  const auto shared = std::make_shared<const Failure>(std::move(failure));
   arrived_ = 0;
-  current_ = 1 - current_;
   for (int m = 0; m < turns_.members(); ++m) {
-    if (std::exchange(present_[m], 0)) turns_.ready(m);
-  }
-}
-
-bool Meeting::follow_leader(int member, FunctionRef<bool()> done) {
-  for (;;) {
-    {
-      const MutexLock lock(mutex_);
-      if (aborted()) throw Stopped();
-      if (done()) return true;
-      if (present_[0] || left_[0]) return false;
-      followers_.push_back(member);
-    }
-    turns_.give_up(member);
-    turns_.wait(member);
+    if (!std::exchange(present_[m], 0)) continue;
+    failures_[m] = shared;
+    turns_.signal(m, FAILURE);
   }
 }
 
@@ -227,26 +207,19 @@ std::string Meeting::who_left() const {
              "replica");
 }
 
-std::string Meeting::who_is_late() const {
-  const auto late = std::find(present_.begin(), present_.end(), 0) - present_.begin();
-  return cat("replica ", first_replica_ + late);
-}
-
-void Meeting::rethrow(const Outcome& outcome, int member, const Contribution& mine) {
-  switch (outcome.kind) {
-    case Outcome::DONE:
-      return;
-    case Outcome::MISMATCH:
-      throw InvalidArgument(mine.describe(), outcome.text);
-    case Outcome::LEFT:
-      throw RuntimeError(mine.describe(), outcome.text);
-    case Outcome::LATE:
-      throw DeadlineExceeded(mine.describe(), outcome.text);
-    case Outcome::STOPPED:
+void Meeting::rethrow(const Failure& failure, int member, const Contribution& mine) {
+  switch (failure.kind) {
+    case Failure::MISMATCH:
+      throw InvalidArgument(mine.describe(), failure.text);
+    case Failure::LEFT:
+      throw RuntimeError(mine.describe(), failure.text);
+    case Failure::LATE:
+      throw DeadlineExceeded(mine.describe(), failure.text);
+    case Failure::STOPPED:
       throw Stopped();
-    case Outcome::FAILED:
+    case Failure::WORK:
       if (mine.leader_only() && member != 0) throw Stopped();
-      std::rethrow_exception(outcome.error);
+      std::rethrow_exception(failure.error);
   }
 }
 

@@ -1,18 +1,20 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/error.h"
 #include "cohort/base/function_ref.h"
 #include "cohort/base/mutex.h"
 #include "cohort/device/turns.h"
+#include "cohort/device/wait_clock.h"
 
 namespace cohort::collectives {
 
@@ -52,27 +54,38 @@ class Stopped : public Cancelled {
 ///
 /// Every member must attend the same meetings in the same order. A member that attends another
 /// kind of meeting, brings what does not fit, or leaves while others wait is an error that names
-/// it, on all members; nobody waits for ever. After an error the next meeting works as usual.
+/// it, on all members. After an error the next meeting works as usual.
+///
+/// A member that does not come is waited for as long as the limits allow, and named in the log
+/// meanwhile. So is one that keeps its slot from others: theirs is a wait for it too. Who gets an
+/// error from a wait goes on without its slot, until the next meeting that succeeds or `take_turn`.
 ///
 /// Small work is done by the last member to arrive, large work by every slot that has nothing
 /// better to do. Thread-safe: one thread for each member.
 class Meeting {
  public:
-  /// `first_replica` is the global id of member 0, for the text of errors.
-  explicit Meeting(Turns& turns, int first_replica = 0);
+  /// `limits` hold for every wait that is not given its own; `first_replica` is the global id of
+  /// member 0, for the text of errors.
+  explicit Meeting(Turns& turns, const WaitLimits& limits = {}, int first_replica = 0);
 
   /// Before the members of a new run start.
   void open();
 
-  /// How long a member waits for the others; none waits for ever.
-  using Timeout = std::optional<std::chrono::duration<double>>;
-
   /// Waits for all members, has the work done, and returns when it is. Throws InvalidArgument
   /// when contributions do not fit, RuntimeError when a member has left, DeadlineExceeded when one
-  /// has not come before the timeout of another that waits, Stopped after `abort`, and what the
-  /// work threw; when leader-only work throws, member 0 gets that and the others Stopped, and the
-  /// run is aborted.
-  void attend(int member, Contribution& mine, const Timeout& timeout = {});
+  /// has not come before the timeout of another that waits or keeps the slot from this one for that
+  /// long, Stopped after `abort`, and what the work threw; when leader-only work throws, member 0
+  /// gets that and the others Stopped, and the run is aborted.
+  void attend(int member, Contribution& mine) { attend(member, mine, limits_); }
+  void attend(int member, Contribution& mine, const WaitLimits& limits);
+
+  /// Waits, in a thread that has nothing to do, until the member gets its slot. Throws
+  /// DeadlineExceeded when another one keeps the slot for longer than the limits allow.
+  void wait_for_turn(int member, std::string_view where);
+
+  /// The same for a member that went on without its slot after an error: whatever relies on one
+  /// member at a time in each slot needs it back. Does nothing if it has it.
+  void take_turn(int member, std::string_view where);
 
   /// The member's function has ended.
   void leave(int member);
@@ -87,40 +100,58 @@ class Meeting {
 
   /// Waits until `done()`, which something that member 0 does makes true; see `tell_followers`.
   /// False when member 0 waits in a meeting or has left, so that it never will. `done` is called
-  /// with a lock held. Throws Stopped after `abort`.
-  bool follow_leader(int member, FunctionRef<bool()> done);
+  /// with a lock held. Throws Stopped after `abort`, DeadlineExceeded as `attend` does; `what` is
+  /// what is waited for, for its text.
+  bool follow_leader(int member, const std::string& what, FunctionRef<bool()> done);
 
   /// Member 0 calls this after it did something that others may wait for.
   void tell_followers();
 
  private:
   static constexpr Parker::Signal kNothing = 0;
-  enum Signal : Parker::Signal { HELP = 2, LEAD = 3 };
+  enum Signal : Parker::Signal { HELP = 2, LEAD = 3, FAILURE = 5 };  // 4 is the crew's
 
-  /// How a meeting ended, for every member that was there.
-  struct Outcome {
-    enum Kind { DONE, MISMATCH, LEFT, LATE, STOPPED, FAILED } kind = DONE;
+  /// How a meeting failed, for every member that was there.
+  struct Failure {
+    enum Kind { MISMATCH, LEFT, LATE, STOPPED, WORK } kind;
     std::string text;          // of MISMATCH, LEFT and LATE
-    std::exception_ptr error;  // of FAILED
+    std::exception_ptr error;  // of WORK
+  };
+  using FailurePtr = std::shared_ptr<const Failure>;
+
+  /// One member's wait, for the others or for its slot.
+  struct Wait {
+    Wait(int member, const WaitLimits& limits) : member(member), clock(limits) {}
+    const int member;
+    WaitClock clock;
+    bool is_first = false;         // of those who wait: it writes the warnings
+    bool is_over = false;          // it waits only for its slot
+    std::uint64_t slots_turn = 0;  // whose end it waits for
   };
 
-  bool arrive(int member, Contribution& mine, const Outcome*& outcome);
-  void wait_for_end(int member, const Timeout& timeout = {});
-  void stop_waiting(int member, const std::chrono::duration<double>& timeout);
-  void host(int member);
+  bool arrive(Wait& wait, Contribution& mine);
+  void wait_for_end(Wait& wait, const Contribution& mine);
+  void look_at_meeting(Wait& wait, const Contribution& mine);
+  void look_at_leader(Wait& wait, const std::string& what);
+  void look_at_slot(Wait& wait, std::string_view where);
+  void host(Wait& wait, const Contribution& mine);
   void do_work(int host);
   void call_helpers(int host);
   void do_pieces();
   void note_failure();
   void conclude(int holder);
-  void end_early(Outcome outcome) COHORT_REQUIRES(mutex_);
+  void end_early(Failure failure) COHORT_REQUIRES(mutex_);
   void wake_followers() COHORT_REQUIRES(mutex_);
   std::optional<std::string> find_mismatch() const;
   std::string who_left() const COHORT_REQUIRES(mutex_);
-  std::string who_is_late() const COHORT_REQUIRES(mutex_);
-  static void rethrow(const Outcome& outcome, int member, const Contribution& mine);
+  std::string who_waits() const COHORT_REQUIRES(mutex_);
+  std::string who_is_late(WaitLimits::Seconds timeout) const COHORT_REQUIRES(mutex_);
+  std::vector<int> missing() const COHORT_REQUIRES(mutex_);
+  std::string names_of(const std::vector<int>& members) const;
+  static void rethrow(const Failure& failure, int member, const Contribution& mine);
 
   Turns& turns_;
+  const WaitLimits limits_;
   const int first_replica_;
 
   Mutex mutex_;
@@ -131,11 +162,10 @@ class Meeting {
   std::vector<int> followers_ COHORT_GUARDED_BY(mutex_);     // wait for member 0
   std::vector<int> last_on_slot_ COHORT_GUARDED_BY(mutex_);  // who arrived last on each slot
 
-  // Written by whoever ends a meeting, read by its members before they can attend the next. That
-  // one may have been ended early by then, by a member that left: it has an outcome of its own.
+  // Of each member: written while it waits, taken by itself. Some may still wait for their slots
+  // while others are at later meetings, so that each has its own.
   std::vector<Contribution*> all_;
-  Outcome outcomes_[2];
-  int current_ = 0;  // whose outcome belongs to the current meeting
+  std::vector<FailurePtr> failures_;  // of the meeting that it has attended; null if it succeeded
 
   std::atomic<bool> aborted_{false};
   std::exception_ptr merge_error_;  // written once, before aborted_
@@ -145,6 +175,7 @@ class Meeting {
   alignas(64) std::atomic<std::int64_t> pieces_left_{0};
   std::int64_t pieces_ = 0;
   std::atomic<bool> work_failed_{false};
+  FailurePtr failure_;  // of the current work, or why there is none
 };
 
 }  // namespace cohort::collectives

@@ -35,39 +35,60 @@ Parker::Signal Turns::wait(int member, const Parker::Deadline& deadline) {
 
 void Turns::give_up(int member) {
   if (!shared(member)) return;
-  Slot& slot = slots_[seats_[member].slot];
+  Slot& own = slot(member);
   int next = -1;
   {
-    const MutexLock lock(slot.mutex);
-    if (!slot.queue.empty()) {
-      next = slot.queue.back();
-      slot.queue.pop_back();
+    const MutexLock lock(own.mutex);
+    if (own.holder != member) return;
+    if (!own.queue.empty()) {
+      next = own.queue.back();
+      own.queue.pop_back();
     }
-    slot.holder = next;
+    hand_to(next, own);
   }
   if (next >= 0) signal(next, kTurn);
 }
 
 void Turns::ready(int member) {
   if (shared(member)) {
-    Slot& slot = slots_[seats_[member].slot];
-    const MutexLock lock(slot.mutex);
-    if (slot.holder >= 0) {
+    Slot& own = slot(member);
+    const MutexLock lock(own.mutex);
+    if (own.holder >= 0) {
       const auto place =
-          std::lower_bound(slot.queue.begin(), slot.queue.end(), member, std::greater<>());
-      slot.queue.insert(place, member);
+          std::lower_bound(own.queue.begin(), own.queue.end(), member, std::greater<>());
+      own.queue.insert(place, member);
       return;
     }
-    slot.holder = member;
+    hand_to(member, own);
   }
   signal(member, kTurn);
 }
 
 void Turns::seize(int member) {
   if (!shared(member)) return;
-  Slot& slot = slots_[seats_[member].slot];
-  const MutexLock lock(slot.mutex);
-  slot.holder = member;
+  Slot& own = slot(member);
+  const MutexLock lock(own.mutex);
+  hand_to(member, own);
+}
+
+bool Turns::holds(int member) {
+  if (!shared(member)) return true;
+  Slot& own = slot(member);
+  const MutexLock lock(own.mutex);
+  return own.holder == member;
+}
+
+std::optional<Turns::Turn> Turns::waits_for(int member) {
+  Slot& own = slot(member);
+  const MutexLock lock(own.mutex);
+  if (std::find(own.queue.begin(), own.queue.end(), member) == own.queue.end()) return {};
+  return Turn{own.holder, own.turn, own.queue.back() == member};
+}
+
+bool Turns::withdraw(int member) {
+  Slot& own = slot(member);
+  const MutexLock lock(own.mutex);
+  return std::erase(own.queue, member) > 0;
 }
 
 }  // namespace cohort

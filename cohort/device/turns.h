@@ -1,7 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <deque>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "cohort/base/mutex.h"
@@ -15,8 +16,11 @@ namespace cohort {
 /// computes and gives it up while it waits for others, so eight replicas run on two devices, and
 /// members of different slots truly at the same time. A slot with one member costs nothing.
 ///
-/// Example, for a member's thread: `wait` until TURN; compute; `give_up` before waiting for
-/// others, who call `ready` when the wait is over; `wait` until TURN again.
+/// Example, for a member's thread: `wait` until kTurn; compute; `give_up` before waiting for
+/// others, who call `ready` when the wait is over; `wait` until kTurn again.
+///
+/// A member whose wait has failed goes on without its slot, to throw: whoever holds the slot may
+/// wait for what the member holds.
 class Turns {
  public:
   /// `slot_of[m]` is the slot of member m.
@@ -35,7 +39,8 @@ class Turns {
   /// Signals a member that waits for something other than its turn.
   void signal(int member, Parker::Signal signal) { seats_[member].parker.signal(signal); }
 
-  /// The member does not compute for now; the next one that is ready gets its turn.
+  /// The member does not compute for now; the next one that is ready gets its turn. Nothing happens
+  /// if it goes without its slot.
   void give_up(int member);
 
   /// The member, which waits, wants to compute: it gets kTurn at once if its slot is free, else
@@ -45,11 +50,30 @@ class Turns {
   /// Takes the slot for a member whose thread is the caller's and which is known to be free.
   void seize(int member);
 
+  /// Whether the member has its slot.
+  bool holds(int member);
+
+  /// True if other members use the member's slot too, so that it may have to wait for its turn.
+  bool shared(int member) const { return slots_[seats_[member].slot].members > 1; }
+
+  /// The turn that a member waits for the end of.
+  struct Turn {
+    int holder;
+    std::uint64_t number;  // counts the turns of the slot
+    bool is_next;          // the slot is the member's afterwards
+  };
+  /// Nothing unless the member is ready and another one holds the slot.
+  std::optional<Turn> waits_for(int member);
+
+  /// The member is no longer ready. False if it was not, or has got its turn: kTurn is under way.
+  bool withdraw(int member);
+
  private:
   struct Slot {
     Mutex mutex;
     int members = 0;  // constant after construction
     int holder COHORT_GUARDED_BY(mutex) = -1;
+    std::uint64_t turn COHORT_GUARDED_BY(mutex) = 0;  // counts changes of the holder
     std::vector<int> queue COHORT_GUARDED_BY(mutex);  // ready members, highest number first
   };
   struct Seat {
@@ -57,7 +81,11 @@ class Turns {
     Parker parker;
   };
 
-  bool shared(int member) { return slots_[seats_[member].slot].members > 1; }
+  Slot& slot(int member) { return slots_[seats_[member].slot]; }
+  static void hand_to(int member, Slot& slot) COHORT_REQUIRES(slot.mutex) {
+    slot.holder = member;
+    ++slot.turn;
+  }
 
   const int cores_;
   std::deque<Slot> slots_;

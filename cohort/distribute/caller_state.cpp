@@ -40,4 +40,19 @@ CallerState::Guard::~Guard() {
   set_float_control(float_control_before_);
 }
 
+CallersOwnState::CallersOwnState()
+    : autograd_(c10::AutogradState::get_tls_state()),
+      keys_(c10::impl::tls_local_dispatch_key_set()),
+      autocast_(torch_compat::cpu_autocast()),
+      float_control_(float_control()) {}
+
+CallersOwnState::~CallersOwnState() {
+  const bool was_autocast_left_on = torch_compat::cpu_autocast().is_enabled && !autocast_.is_enabled;
+  if (was_autocast_left_on) at::autocast::clear_cache();
+  torch_compat::set_cpu_autocast(autocast_);
+  c10::impl::_force_tls_local_dispatch_key_set(keys_);
+  c10::AutogradState::set_tls_state(autograd_);
+  set_float_control(float_control_);
+}
+
 }  // namespace cohort::detail

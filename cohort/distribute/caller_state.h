@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "cohort/base/torch_compat.h"
 
@@ -31,6 +33,22 @@ class CallerState {
   at::ThreadLocalState state_;
   torch_compat::CpuAutocast autocast_;
   unsigned float_control_;
+};
+
+/// Notes the same settings of the calling thread and puts them back at the end: the caller's thread
+/// runs replica 0, and what the replica sets ends with its run.
+class CallersOwnState {
+ public:
+  CallersOwnState();
+  ~CallersOwnState();
+  CallersOwnState(const CallersOwnState&) = delete;
+  CallersOwnState& operator=(const CallersOwnState&) = delete;
+
+ private:
+  const c10::AutogradState autograd_;  // grad mode and inference mode
+  const c10::impl::LocalDispatchKeySet keys_;
+  const torch_compat::CpuAutocast autocast_;
+  const unsigned float_control_;
 };
 
 }  // namespace cohort::detail

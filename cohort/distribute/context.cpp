@@ -25,10 +25,12 @@ struct CallerContext::Guard::Settings {
   bool sync_on_read;
   std::vector<Device> devices = {};  // replicas run on their own, whatever the caller's scope says
   int default_scopes = 0;
+  std::optional<int> updating = {};  // a run inside of an update is no part of it
 
   void swap_with(ThreadContext& context) {
     std::swap(devices, context.devices);
     std::swap(default_scopes, context.default_scopes);
+    std::swap(updating, context.updating);
     std::swap(creators, context.creators);
     std::swap(shared_in_run, context.shared_in_run);
     std::swap(taken_in_run, context.taken_in_run);
@@ -139,18 +141,20 @@ ReplicaContext& get_replica_context() {
                      "given to strategy.run(), or ask replica_context_or_null()");
 }
 
-void require_replica_context(const ReplicaContext& context) {
+void require_replica_context(const ReplicaContext& context, const char* where) {
   const ReplicaContext* current = replica_context_or_null();
   if (current == &context) return;
   if (!current) {
-    throw RuntimeError("require_replica_context",
-                       "Need to be inside `replica_fn`: called in cross-replica context");
+    throw RuntimeError(where,
+                       "Need to be inside `replica_fn`: called in cross-replica context; call it "
+                       "in the function given to strategy.run()");
   }
   const bool same = &current->extended() == &context.extended();
-  throw RuntimeError("require_replica_context",
-                     same ? "Mismatching ReplicaContext: this is another replica's context"
-                          : "Mismatching tf.distribute.Strategy objects: this context belongs to "
-                            "another strategy than the current one");
+  throw RuntimeError(
+      where, same ? "Mismatching ReplicaContext: this is another replica's context; each replica "
+                    "calls get_replica_context() for its own"
+                  : "Mismatching tf.distribute.Strategy objects: this context belongs to another "
+                    "strategy than the current one; call get_replica_context() inside of run");
 }
 
 void set_strategy(std::nullopt_t) {

@@ -39,8 +39,10 @@ bool in_cross_replica_context();
 ReplicaContext& get_replica_context();
 ReplicaContext* replica_context_or_null();
 
-/// Throws RuntimeError unless the calling thread runs as this very replica.
-void require_replica_context(const ReplicaContext& context);
+/// Throws RuntimeError unless the calling thread runs as this very replica; `where` is the call
+/// that needs it.
+void require_replica_context(const ReplicaContext& context,
+                             const char* where = "require_replica_context");
 
 /// Makes a strategy current until the next call, like a scope without an end. `nullopt` goes back
 /// to the default. Throws RuntimeError inside a scope.

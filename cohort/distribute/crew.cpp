@@ -1,12 +1,13 @@
 #include "cohort/distribute/crew.h"
 
 #include "cohort/base/error.h"
+#include "cohort/base/exception_note.h"
 
 namespace cohort {
 
-Crew::Crew(const std::vector<int>& slot_of, int first_replica)
+Crew::Crew(const std::vector<int>& slot_of, const WaitLimits& limits, int first_replica)
     : turns_(slot_of),
-      meeting_(turns_, first_replica),
+      meeting_(turns_, limits, first_replica),
       first_replica_(first_replica),
       errors_(slot_of.size()) {}
 
@@ -37,19 +38,28 @@ void Crew::run(FunctionRef<void(int)> body, int& failed) {
 
 void Crew::thread_main(int member) {
   for (;;) {
-    turns_.wait(member);
+    wait_to_start(member);
     if (stopping_) return;
     play(member);
   }
 }
 
-void Crew::play(int member) {
+/// A replica whose slot another one keeps for too long fails before its function is called.
+void Crew::wait_to_start(int member) {
   try {
-    (*body_)(member);
+    meeting_.wait_for_turn(member, "strategy.run");
   } catch (...) {
     errors_[member] = std::current_exception();
-    meeting_.abort();
   }
+}
+
+void Crew::play(int member) {
+  try {
+    if (!errors_[member]) (*body_)(member);
+  } catch (...) {
+    errors_[member] = std::current_exception();
+  }
+  if (errors_[member]) meeting_.abort();
   finish(member);
 }
 
@@ -74,15 +84,6 @@ bool is_reaction(const std::exception_ptr& error) {
   }
 }
 
-[[noreturn]] void rethrow_with_note(const std::exception_ptr& error, int replica) {
-  try {
-    std::rethrow_exception(error);
-  } catch (Error& e) {
-    e.add_note(cat("in replica ", replica));
-    throw;
-  }
-}
-
 }  // namespace
 
 void Crew::rethrow_first_error(int& failed) {
@@ -97,7 +98,7 @@ void Crew::rethrow_first_error(int& failed) {
   for (auto& error : errors_) error = nullptr;
   if (!first) return;
   failed = who;
-  rethrow_with_note(first, who);
+  std::rethrow_exception(with_note(first, cat("in replica ", who)));
 }
 
 }  // namespace cohort

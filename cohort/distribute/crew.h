@@ -17,9 +17,10 @@ namespace cohort {
 /// One run at a time. Idle threads sleep. The destructor ends them.
 class Crew {
  public:
-  /// `slot_of[i]` is the slot on which replica i takes turns; `first_replica` the global id of
-  /// replica 0, for errors.
-  explicit Crew(const std::vector<int>& slot_of, int first_replica = 0);
+  /// `slot_of[i]` is the slot on which replica i takes turns; `limits` say how long replicas wait
+  /// for each other; `first_replica` is the global id of replica 0, for errors.
+  explicit Crew(const std::vector<int>& slot_of, const WaitLimits& limits = {},
+                int first_replica = 0);
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -30,13 +31,15 @@ class Crew {
 
   /// Calls body(i) for every replica i, all at the same time as far as slots allow, and returns
   /// when all have ended. When some throw, the others are stopped at their next collective; the
-  /// exception of the lowest replica is rethrown, and `failed` tells its number.
+  /// exception of the lowest replica is rethrown with its type and a note that names the replica,
+  /// and `failed` tells its number.
   void run(FunctionRef<void(int)> body, int& failed);
 
  private:
   enum Signal : Parker::Signal { ALL_DONE = 4 };
 
   void thread_main(int member);
+  void wait_to_start(int member);
   void play(int member);
   void finish(int member);
   void rethrow_first_error(int& failed);

@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 template <class Call>
-std::vector<at::Tensor> meet(ReplicaContext& replica, Call call, const Timeout& timeout = {}) {
-  attend_meeting(replica, call, timeout);
+std::vector<at::Tensor> meet(ReplicaContext& replica, Call call, const WaitLimits* limits) {
+  attend_meeting(replica, call, limits);
   return call.take();
 }
 
@@ -29,10 +29,10 @@ variable_list detached(variable_list values) {
 }
 
 std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values,
-                               const Timeout& timeout) {
+                               const WaitLimits* limits) {
   const auto& accumulation = replica.extended().cross_device_ops().accumulation();
   return meet(replica, collectives::AllReduce(op, detached(std::move(values)), accumulation),
-              timeout);
+              limits);
 }
 
 /// Gradients that no path led to count as zeros, since the other replicas wait for them.
@@ -74,11 +74,11 @@ class NodeReplica : public torch::CustomClassHolder {
 
 struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllReduce> {
   static variable_list forward(AutogradContext* context, ReplicaContext* replica, bool mean,
-                               const Timeout& timeout, at::TensorList values) {
+                               const WaitLimits* limits, at::TensorList values) {
     context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["mean"] = mean;
     context->save_for_backward(values.vec());
-    return sum_of(*replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, values.vec(), timeout);
+    return sum_of(*replica, mean ? ReduceOp::MEAN : ReduceOp::SUM, values.vec(), limits);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -94,13 +94,13 @@ struct DifferentiableAllReduce : torch::autograd::Function<DifferentiableAllRedu
 
 /// Where this replica's rows lie in the gathered tensor.
 std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_list& values,
-                                     std::int64_t axis) {
+                                     std::int64_t axis, const WaitLimits* limits) {
   variable_list sizes;
   for (const at::Tensor& value : values) {
     sizes.push_back(at::full({1}, value.size(axis), at::kLong));
   }
   std::vector<std::int64_t> offsets;
-  for (const at::Tensor& all : meet(replica, collectives::AllGather(sizes, 0))) {
+  for (const at::Tensor& all : meet(replica, collectives::AllGather(sizes, 0), limits)) {
     const int before = replica.local_id();
     offsets.push_back(all.slice(0, 0, before).sum().item<std::int64_t>());
   }
@@ -114,11 +114,11 @@ collectives::AllGather gathering(ReplicaContext& replica, std::vector<at::Tensor
 
 struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
   static variable_list forward(AutogradContext* context, ReplicaContext* replica, std::int64_t axis,
-                               const Timeout& timeout, at::TensorList values) {
+                               const WaitLimits* limits, at::TensorList values) {
     context->saved_data["replica"] = NodeReplica::wrap(*replica);
     context->saved_data["axis"] = axis;
-    auto results = meet(*replica, gathering(*replica, values.vec(), axis), timeout);
-    context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis);
+    auto results = meet(*replica, gathering(*replica, values.vec(), axis), limits);
+    context->saved_data["offsets"] = offsets_of(*replica, values.vec(), axis, limits);
     context->save_for_backward(values.vec());
     // The results themselves will hold this node, and so would never be freed.
     context->saved_data["gathered"] = detached(results);
@@ -152,7 +152,7 @@ NoMeetings::NoMeetings(const char* where) : before_(std::exchange(meetings_forbi
 NoMeetings::~NoMeetings() { meetings_forbidden_by = before_; }
 
 void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribution,
-                    const Timeout& timeout) {
+                    const WaitLimits* limits) {
   if (meetings_forbidden_by) {
     throw RuntimeError(
         contribution.describe(),
@@ -160,8 +160,9 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
             meetings_forbidden_by, ", where replicas can't wait for each other: call it outside"));
   }
   if (replica.in_run()) {
-    replica.crew().meeting().attend(replica.local_id(), contribution, timeout);
-    return;
+    collectives::Meeting& meeting = replica.crew().meeting();
+    if (limits) return meeting.attend(replica.local_id(), contribution, *limits);
+    return meeting.attend(replica.local_id(), contribution);
   }
   if (replica.extended().layout().local() > 1) {
     throw RuntimeError(contribution.describe(),
@@ -175,19 +176,19 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
 }
 
 std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,
-                                   std::vector<at::Tensor> values, const Timeout& timeout) {
-  if (!needs_graph(values)) return sum_of(replica, op, std::move(values), timeout);
-  return DifferentiableAllReduce::apply(&replica, op == ReduceOp::MEAN, timeout,
+                                   std::vector<at::Tensor> values, const WaitLimits* limits) {
+  if (!needs_graph(values)) return sum_of(replica, op, std::move(values), limits);
+  return DifferentiableAllReduce::apply(&replica, op == ReduceOp::MEAN, limits,
                                         at::TensorList(values));
 }
 
 std::vector<at::Tensor> all_gather(ReplicaContext& replica, std::vector<at::Tensor> values,
-                                   std::int64_t axis, const Timeout& timeout) {
+                                   std::int64_t axis, const WaitLimits* limits) {
   if (replica.num_replicas_in_sync() == 1) return values;
   if (!needs_graph(values)) {
-    return meet(replica, gathering(replica, std::move(values), axis), timeout);
+    return meet(replica, gathering(replica, std::move(values), axis), limits);
   }
-  return DifferentiableAllGather::apply(&replica, axis, timeout, at::TensorList(values));
+  return DifferentiableAllGather::apply(&replica, axis, limits, at::TensorList(values));
 }
 
 }  // namespace cohort::detail

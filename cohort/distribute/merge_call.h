@@ -84,7 +84,7 @@ class MergeCall : public collectives::Contribution {
 
 template <class F, class... Args>
 auto merge_call(ReplicaContext& replica, F& fn, const Args&... args) {
-  require_replica_context(replica);
+  require_replica_context(replica, "replica_context.merge_call");
   static_assert(std::is_invocable_v<F&, Strategy&,
                                     decltype(nest::merge(std::declval<std::vector<Args>>()))...>,
                 "merge_call(fn, args...): fn must take (Strategy&, PerReplica<Arg>...)");

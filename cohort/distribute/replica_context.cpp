@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/whole_tensor.h"
+#include "cohort/distribute/crew.h"
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/distribute/strategy.h"
@@ -49,6 +50,15 @@ const at::Generator& ReplicaContext::generator() {
 
 namespace {
 
+/// A meeting for its own sake.
+class Barrier : public collectives::Contribution {
+ public:
+  std::string describe() const override { return "replica_context.barrier"; }
+  std::optional<std::string> mismatch(const Contribution&) const override { return std::nullopt; }
+  std::int64_t plan(std::span<Contribution* const>) override { return 0; }
+  void work(std::int64_t) override {}
+};
+
 void check_leaves(const char* where, const std::vector<at::Tensor>& leaves) {
   if (leaves.empty()) throw ValueError(where, "the nest has no tensors");
   for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -58,21 +68,33 @@ void check_leaves(const char* where, const std::vector<at::Tensor>& leaves) {
 
 }  // namespace
 
+void ReplicaContext::barrier(const CommunicationOptions& options) {
+  require_replica_context(*this, "replica_context.barrier");
+  options.validate();
+  const auto limits = strategy_.communication().merged_with(options).wait_limits();
+  Barrier barrier;
+  detail::attend_meeting(*this, barrier, &limits);
+}
+
+void ReplicaContext::take_turn(const char* where) {
+  if (crew_) crew_->meeting().take_turn(local_id_, where);
+}
+
 std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
                                                            std::vector<at::Tensor> values,
                                                            const CommunicationOptions& options) {
-  require_replica_context(*this);
+  require_replica_context(*this, "replica_context.all_reduce");
   options.validate();
   check_leaves("replica_context.all_reduce", values);
   strategy_.check_one_algorithm("replica_context.all_reduce", values);
-  const auto timeout = strategy_.communication().merged_with(options).timeout;
-  return detail::all_reduce(*this, op, whole(std::move(values)), timeout);
+  const auto limits = strategy_.communication().merged_with(options).wait_limits();
+  return detail::all_reduce(*this, op, whole(std::move(values)), &limits);
 }
 
 std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tensor> values,
                                                            std::int64_t axis,
                                                            const CommunicationOptions& options) {
-  require_replica_context(*this);
+  require_replica_context(*this, "replica_context.all_gather");
   options.validate();
   check_leaves("replica_context.all_gather", values);
   for (const at::Tensor& value : values) {
@@ -82,8 +104,8 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
                                 "give it to_dense() of them");
     }
   }
-  const auto timeout = strategy_.communication().merged_with(options).timeout;
-  return detail::all_gather(*this, whole(std::move(values)), axis, timeout);
+  const auto limits = strategy_.communication().merged_with(options).wait_limits();
+  return detail::all_gather(*this, whole(std::move(values)), axis, &limits);
 }
 
 }  // namespace cohort

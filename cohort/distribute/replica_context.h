@@ -57,6 +57,10 @@ class ReplicaContext {
   template <class Nest>
   auto all_gather(const Nest& value, std::int64_t axis, const CommunicationOptions& options = {});
 
+  /// Waits until every replica has called it. A barrier of the program's own (std::barrier) may
+  /// wait for ever: a replica keeps its device's slot there, which another one may need to come.
+  void barrier(const CommunicationOptions& options = {});
+
   /// The source of this replica's random numbers: a function of the seed, the number of the run
   /// and the replica's id. LibTorch's own random functions use it inside of `run`.
   const at::Generator& generator();
@@ -67,6 +71,10 @@ class ReplicaContext {
   bool in_run() const { return crew_ != nullptr; }
   Crew& crew() const { return *crew_; }
   std::uint64_t run_serial() const { return run_serial_; }  // 1, 2, … in the life of the strategy
+
+  /// After an error a replica goes on without its device's slot. Before something that only one
+  /// replica of a device may do at a time, this waits until the slot is its own again.
+  void take_turn(const char* where);
 
   /// What a layer above keeps for this replica, from run to run.
   class Attachment {

@@ -18,7 +18,9 @@ namespace cohort {
 
 /// A crew with the contexts of its replicas. A strategy has one for each run at the same time.
 struct StrategyExtended::Team {
-  explicit Team(StrategyExtended& strategy) : crew(strategy.layout().copy_of_each()) {
+  explicit Team(StrategyExtended& strategy)
+      : crew(strategy.layout().copy_of_each(), strategy.communication().wait_limits(),
+             strategy.layout().first()) {
     for (int i = 0; i < strategy.layout().local(); ++i) {
       replicas.push_back(std::make_unique<ReplicaContext>(strategy, i));
     }
@@ -143,9 +145,9 @@ std::shared_ptr<spmd::Mesh> StrategyExtended::logical_mesh(
 }
 
 StrategyExtended::Team& StrategyExtended::take_team() {
-  runs_in_flight_.fetch_add(1);
   const MutexLock lock(teams_mutex_);
   if (free_teams_.empty()) {
+    free_teams_.reserve(teams_.size() + 1);  // giving it back can't fail then
     teams_.push_back(std::make_unique<Team>(*this));
     return *teams_.back();
   }
@@ -155,13 +157,34 @@ StrategyExtended::Team& StrategyExtended::take_team() {
 }
 
 void StrategyExtended::give_back(Team& team) {
-  {
-    const MutexLock lock(teams_mutex_);
-    free_teams_.push_back(&team);
-  }
-  runs_in_flight_.fetch_sub(1);
-  runs_in_flight_.notify_all();
+  const MutexLock lock(teams_mutex_);
+  free_teams_.push_back(&team);
 }
+
+/// Counts the run as one in flight from its beginning, whatever fails then.
+class StrategyExtended::TeamInUse {
+ public:
+  explicit TeamInUse(StrategyExtended& strategy) : in_flight_{strategy}, team(strategy.take_team()) {}
+  ~TeamInUse() { in_flight_.strategy.give_back(team); }
+  TeamInUse(const TeamInUse&) = delete;
+  TeamInUse& operator=(const TeamInUse&) = delete;
+
+ private:
+  struct InFlight {
+    explicit InFlight(StrategyExtended& strategy) : strategy(strategy) {
+      strategy.runs_in_flight_.fetch_add(1);
+    }
+    ~InFlight() {
+      strategy.runs_in_flight_.fetch_sub(1);
+      strategy.runs_in_flight_.notify_all();
+    }
+    StrategyExtended& strategy;
+  };
+  const InFlight in_flight_;
+
+ public:
+  Team& team;
+};
 
 void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   if (standing_context() && has_strategy()) {
@@ -172,7 +195,8 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   detail::require_cross_replica(*this, "strategy.run",
                                 "strategy.run() can't be called inside strategy.run()");
   const auto keep = shared_from_this();
-  Team& team = take_team();
+  const TeamInUse in_use(*this);
+  Team& team = in_use.team;
   const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
   const std::uint64_t serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::optional<detail::CallerState> caller;
@@ -182,6 +206,8 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   auto in_replica = [&](int i) {
     std::optional<detail::CallerState::Guard> state;
     if (i > 0) state.emplace(*caller);
+    std::optional<detail::CallersOwnState> own_state;
+    if (i == 0) own_state.emplace();
     std::optional<IntraOpThreads> threads;
     if (settings_.intra_op_threads > 0) threads.emplace(settings_.intra_op_threads);
     ReplicaContext& replica = *team.replicas[i];
@@ -192,23 +218,12 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     body(replica);
     if (replica.attachment()) replica.attachment()->end_run();
   };
-  struct GiveBack {
-    StrategyExtended& self;
-    Team& team;
-    ~GiveBack() { self.give_back(team); }
-  } const give_back{*this, team};
   try {
     team.crew.run(in_replica, detail::thread_context().failed_replica);
   } catch (...) {
-    const MutexLock lock(failed_mutex_);
-    failed_runs_.insert(serial);
+    failed_runs_.add(serial);
     throw;
   }
-}
-
-bool StrategyExtended::has_failed(std::uint64_t run_serial) {
-  const MutexLock lock(failed_mutex_);
-  return failed_runs_.count(run_serial) > 0;
 }
 
 // Reductions.

@@ -5,7 +5,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "cohort/distribute/axis.h"
 #include "cohort/distribute/crew.h"
 #include "cohort/distribute/destinations.h"
+#include "cohort/distribute/failed_runs.h"
 #include "cohort/distribute/reducible.h"
 #include "cohort/distribute/replica_context.h"
 #include "cohort/distribute/replica_layout.h"
@@ -64,7 +64,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
     bool use_spmd_partitioning = false;
     /// Replicas update only metrics that were made in the strategy's scope.
     bool metrics_must_be_own = false;
-    /// Holds for every collective, where the call itself does not say otherwise.
+    /// Holds for every collective; its times for every wait of a replica for others. A call may say
+    /// otherwise for itself.
     CommunicationOptions communication;
   };
 
@@ -201,7 +202,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
 
   /// True if that run (`ReplicaContext::run_serial`) has thrown: what was half done in it is to be
   /// forgotten.
-  bool has_failed(std::uint64_t run_serial);
+  bool has_failed(std::uint64_t run_serial) { return failed_runs_.contains(run_serial); }
 
   /// Returns when no run is in flight; at once inside of one.
   void wait_until_idle();
@@ -229,6 +230,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
  private:
   struct Team;  // a crew and the contexts of its replicas
 
+  class TeamInUse;  // for a run
+
   Team& take_team();
   void give_back(Team& team);
   Device default_destination() const;
@@ -239,8 +242,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::atomic<std::uint64_t> runs_{0};
   std::atomic<std::uint64_t> serial_{0};
 
-  Mutex failed_mutex_;
-  std::unordered_set<std::uint64_t> failed_runs_ COHORT_GUARDED_BY(failed_mutex_);
+  detail::FailedRuns failed_runs_;
 
   Mutex teams_mutex_;
   std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);

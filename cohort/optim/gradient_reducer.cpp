@@ -166,6 +166,7 @@ void GradientReducer::begin_pass(ReplicaContext& replica) {
                         " threw in this run and was caught, so its gradients are half summed: "
                         "let the exception leave strategy.run(), or go on in another run"));
   }
+  replica.take_turn("backward");
   member.in_pass = true;
   ++member.passes;
   BackwardPass::of(replica).add(*this);

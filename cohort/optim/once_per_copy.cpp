@@ -46,6 +46,7 @@ void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& a
     Together together(action);
     return detail::attend_meeting(replica, together);
   }
+  replica.take_turn("optimizer.step");
   const int copy = model_.copy_of(id);
   start_run(replica, copy);
   if (done_[copy] >= ++calls_[id]) return;

@@ -27,6 +27,7 @@ std::shared_ptr<StrategyExtended> make(CentralStorageStrategy::Options options) 
                          : StrategyExtended::VariableKind::AGGREGATING,
       .parameter_devices = {storage},
       .intra_op_threads = alone ? 0 : 1,
+      .communication = {.timeout = options.timeout, .warn_after = options.warn_after},
   });
 }
 

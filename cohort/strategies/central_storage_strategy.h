@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <vector>
 
@@ -20,6 +21,14 @@ class CentralStorageStrategy : public Strategy {
 
     /// Where the variables are. None takes the compute device if there is only one, else cpu:0.
     std::optional<Device> parameter_device = {};
+
+    /// A replica that waits longer for others, in whatever call, fails with DeadlineExceeded, which
+    /// names those that have not come. None waits for ever: a thread can't be ended, so that `run`
+    /// returns only when the late replica does. See CommunicationOptions.
+    std::optional<std::chrono::duration<double>> timeout = {};
+
+    /// After this long, a warning names whom the others wait for. See CommunicationOptions.
+    std::chrono::duration<double> warn_after = CommunicationOptions::kWarnAfter;
   };
 
   /// Throws ValueError for a device that does not exist.

@@ -47,6 +47,7 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
       .intra_op_threads = options.intra_op_threads,
       .cross_device_ops = std::move(options.cross_device_ops),
       .logical_devices = std::move(places.logical_devices),
+      .communication = {.timeout = options.timeout, .warn_after = options.warn_after},
   });
 }
 

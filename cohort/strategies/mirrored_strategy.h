@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -38,6 +40,14 @@ class MirroredStrategy : public Strategy {
     /// Threads that LibTorch may use inside one operation of a replica on a CPU slot. More than
     /// one makes the replicas' threads fight for cores, and changes bits.
     int intra_op_threads = 1;
+
+    /// A replica that waits longer for others, in whatever call, fails with DeadlineExceeded, which
+    /// names those that have not come. None waits for ever: a thread can't be ended, so that `run`
+    /// returns only when the late replica does. See CommunicationOptions.
+    std::optional<std::chrono::duration<double>> timeout = {};
+
+    /// After this long, a warning names whom the others wait for. See CommunicationOptions.
+    std::chrono::duration<double> warn_after = CommunicationOptions::kWarnAfter;
   };
 
   /// Throws ValueError for a device that does not exist, that is named twice, or that belongs to

@@ -14,6 +14,7 @@ std::shared_ptr<StrategyExtended> make(const Device& device, OneDeviceStrategy::
       .name = name,
       .layout = std::move(places.layout),
       .logical_devices = std::move(places.logical_devices),
+      .communication = {.timeout = options.timeout, .warn_after = options.warn_after},
   });
 }
 

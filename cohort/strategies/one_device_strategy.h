@@ -1,5 +1,8 @@
 #pragma once
 
+#include <chrono>
+#include <optional>
+
 #include "cohort/distribute/strategy.h"
 
 namespace cohort {
@@ -11,6 +14,10 @@ class OneDeviceStrategy : public Strategy {
   struct Options {
     /// How many logical devices the one replica is spread over (`split_to_logical_devices`).
     int logical_devices_per_replica = 1;
+
+    /// As for other strategies. One replica never waits for others, so that they change nothing.
+    std::optional<std::chrono::duration<double>> timeout = {};
+    std::chrono::duration<double> warn_after = CommunicationOptions::kWarnAfter;
   };
 
   /// Throws ValueError for a device that does not exist, or no logical devices.

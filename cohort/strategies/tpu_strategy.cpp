@@ -121,6 +121,7 @@ TPUStrategy::TPUStrategy(const cluster::TPUClusterResolver& resolver,
                 .logical_devices = std::move(places.logical_devices),
                 .use_spmd_partitioning = options.spmd_xla_partitioning,
                 .metrics_must_be_own = true,
+                .communication = {.timeout = options.timeout, .warn_after = options.warn_after},
             },
             resolver, std::move(assignment));
       }()) {}

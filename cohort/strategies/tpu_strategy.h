@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,14 @@ class TPUStrategy : public Strategy {
   struct Options {
     /// Tensors are partitioned by `split_to_logical_devices` and can't be assigned to one device.
     bool spmd_xla_partitioning = false;
+
+    /// A replica that waits longer for others, in whatever call, fails with DeadlineExceeded, which
+    /// names those that have not come. None waits for ever: a thread can't be ended, so that `run`
+    /// returns only when the late replica does. See CommunicationOptions.
+    std::optional<std::chrono::duration<double>> timeout = {};
+
+    /// After this long, a warning names whom the others wait for. See CommunicationOptions.
+    std::chrono::duration<double> warn_after = CommunicationOptions::kWarnAfter;
   };
 
   /// On the system that the environment names: see TPUClusterResolver.

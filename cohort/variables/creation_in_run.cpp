@@ -46,7 +46,7 @@ Variable share_in_run(ReplicaContext& replica, const std::string& name,
   }
   std::shared_ptr<VariableState> found;
   std::size_t& taken = thread_context().taken_in_run[key];
-  const bool there = meeting.follow_leader(me, [&] {
+  const bool there = meeting.follow_leader(me, cat("Variable ", name), [&] {
     const MutexLock lock(shared.mutex);
     const auto& made = shared.variables[key];
     if (taken < made.size()) found = made[taken];
