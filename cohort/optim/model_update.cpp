@@ -88,7 +88,7 @@ std::shared_ptr<GradientReducer> make_reducer(const ReplicatedModule& model) {
 }  // namespace
 
 ModelUpdate::ModelUpdate(ReplicatedModule& model)
-    : model_(model), once_(model), random_(model.copies()) {}
+    : model_(model), once_(model, "model.update"), random_(model.copies()) {}
 
 ModelUpdate::~ModelUpdate() = default;
 

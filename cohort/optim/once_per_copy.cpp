@@ -10,20 +10,23 @@ namespace {
 /// A meeting in which one thread does something while all replicas wait.
 class Together : public collectives::Contribution {
  public:
-  explicit Together(const std::function<void(int)>& action) : action_(action) {}
-  std::string describe() const override { return "optimizer.step"; }
+  Together(const char* what, const std::function<void(int)>& action)
+      : what_(what), action_(action) {}
+  std::string describe() const override { return what_; }
   std::optional<std::string> mismatch(const Contribution&) const override { return std::nullopt; }
   std::int64_t plan(std::span<Contribution* const>) override { return 1; }
   void work(std::int64_t) override { action_(0); }
 
  private:
+  const char* const what_;
   const std::function<void(int)>& action_;
 };
 
 }  // namespace
 
-OncePerCopy::OncePerCopy(const ReplicatedModule& model)
+OncePerCopy::OncePerCopy(const ReplicatedModule& model, const char* what)
     : model_(model),
+      what_(what),
       run_(model.copies(), 0),
       calls_(model.replicas(), 0),
       done_(model.copies(), 0) {}
@@ -43,10 +46,10 @@ void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& a
   const int id = replica.local_id();
   const bool one_device_each = model_.copies() == model_.strategy().layout().copies();
   if (!one_device_each) {
-    Together together(action);
+    Together together(what_, action);
     return detail::attend_meeting(replica, together);
   }
-  replica.take_turn("optimizer.step");
+  replica.take_turn(what_);
   const int copy = model_.copy_of(id);
   start_run(replica, copy);
   if (done_[copy] >= ++calls_[id]) return;

@@ -16,7 +16,8 @@ namespace cohort {
 /// replicas of several devices share is done while all of them wait.
 class OncePerCopy {
  public:
-  explicit OncePerCopy(const ReplicatedModule& model);
+  /// `what` is the call that the user made, for errors.
+  OncePerCopy(const ReplicatedModule& model, const char* what);
 
   void run(ReplicaContext& replica, const std::function<void(int copy)>& action);
 
@@ -25,6 +26,7 @@ class OncePerCopy {
 
   // The entries of a copy and of its replicas are touched by one thread at a time.
   const ReplicatedModule& model_;
+  const char* const what_;
   std::vector<std::uint64_t> run_;    // in which each copy was used last
   std::vector<std::uint64_t> calls_;  // of each replica in that run
   std::vector<std::uint64_t> done_;   // of each copy

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -13,7 +15,8 @@
 
 namespace cohort {
 
-/// Options for the parameters whose name begins with `prefix`.
+/// Options for the parameters whose name begins with `prefix`; or only their learning rate, where
+/// the optimizer itself is given just that.
 template <class Options>
 struct ParameterGroup {
   std::string prefix;
@@ -46,7 +49,7 @@ class ParameterGroups : public std::vector<ParameterGroup<Options>> {
 template <class O>
 class Optimizer {
  public:
-  /// `options` are those of the optimizer itself.
+  /// `options` are those of the optimizer itself, or a number: the learning rate.
   template <class M, class Options>
   Optimizer(const Model<M>& model, const Options& options, const OptimizerOptions& more = {})
       : Optimizer({model.shared()}, options, ParameterGroups<Options>{}, more) {}
@@ -71,9 +74,11 @@ class Optimizer {
       : core_(std::make_shared<OptimizerCore>(
             std::move(models),
             [&](const auto& parameters, const auto& names) {
-              return std::make_unique<O>(grouped(parameters, names, options, groups), options);
+              return make(grouped(parameters, names, options, groups), options, groups);
             },
-            more)) {}
+            more)) {
+    for (const auto& group : groups) prefixes_.push_back(group.prefix);
+  }
 
   /// Updates every copy with the gradients, which `backward()` has summed over replicas. Those that
   /// it has not, from passes inside `no_sync` or put into `.grad` by hand, are summed first. Inside
@@ -87,6 +92,20 @@ class Optimizer {
 
   /// Forgets the gradients of the calling replica; outside of replicas, of all.
   void zero_grad(bool set_to_none = true) { core_->zero_grad(set_to_none); }
+
+  /// Sets the learning rate: of all parameters, or of the group that was given with this prefix. In
+  /// a run, every replica must call it. Throws ValueError for a prefix that no group has.
+  void set_lr(double lr) { core_->set_lr(lr); }
+  void set_lr(double lr, std::string_view prefix) {
+    const auto group = std::find(prefixes_.begin(), prefixes_.end(), prefix);
+    if (group == prefixes_.end()) {
+      throw ValueError("optimizer.set_lr",
+                       cat("no parameter group has the prefix \"", prefix,
+                           "\": give the optimizer a group with that prefix when it is made, or "
+                           "set the rate of all parameters"));
+    }
+    core_->set_lr(lr, group - prefixes_.begin());
+  }
 
   /// While the result lives, gradients of the calling replica add up over backward passes without
   /// being summed over replicas: for gradient accumulation, in all passes but the last. The next
@@ -132,13 +151,30 @@ class Optimizer {
         throw ValueError("Optimizer", cat("no parameter's name begins with \"", groups[g].prefix,
                                           "\", the prefix of a parameter group"));
       }
-      const Options& own = g < groups.size() ? groups[g].options : options;
-      result.emplace_back(members[g], std::make_unique<Options>(own));
+      if constexpr (std::is_arithmetic_v<Options>) {
+        result.emplace_back(members[g]);  // with the optimizer's own; `make` sets learning rates
+      } else {
+        const Options& own = g < groups.size() ? groups[g].options : options;
+        result.emplace_back(members[g], std::make_unique<Options>(own));
+      }
     }
     return result;
   }
 
+  template <class Options>
+  static std::unique_ptr<O> make(std::vector<torch::optim::OptimizerParamGroup> parameters,
+                                 const Options& options, const ParameterGroups<Options>& groups) {
+    auto optimizer = std::make_unique<O>(std::move(parameters), options);
+    if constexpr (std::is_arithmetic_v<Options>) {
+      for (std::size_t g = 0; g < groups.size(); ++g) {
+        optimizer->param_groups()[g].options().set_lr(groups[g].options);
+      }
+    }
+    return optimizer;
+  }
+
   std::shared_ptr<OptimizerCore> core_;
+  std::vector<std::string> prefixes_;  // of the parameter groups, in their order
 };
 
 /// A `torch::optim` learning-rate scheduler for all copies of a replicated model's optimizer.
@@ -150,7 +186,7 @@ class Scheduler {
  public:
   template <class O, class... Args>
   explicit Scheduler(Optimizer<O>& optimizer, const Args&... args)
-      : core_(optimizer.core()), once_(core_->model()) {
+      : core_(optimizer.core()), once_(core_->model(), "scheduler.step") {
     for (int c = 0; c < core_->copies(); ++c) {
       schedulers_.push_back(std::make_unique<S>(core_->copy(c), args...));
     }

@@ -37,6 +37,11 @@ NamedParameters parameters_of(const Models& models, int replica) {
 }
 
 Models checked(Models models) {
+  if (const ReplicaContext* replica = replica_context_or_null(); replica && replica->in_run()) {
+    throw RuntimeError("Optimizer",
+                       "made inside strategy.run(), where each replica would make one of its own: "
+                       "make it once before, beside the model, and use it inside");
+  }
   if (models.empty()) throw ValueError("Optimizer", "no model: give at least one");
   for (const auto& model : models) {
     if (&model->strategy() == &models[0]->strategy()) continue;
@@ -100,7 +105,8 @@ OptimizerCore::OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> mode
     : models_(checked(std::move(models))),
       options_(options),
       reducer_(make_reducer(models_, options)),
-      once_(*models_[0]),
+      once_(*models_[0], "optimizer.step"),
+      once_lr_(*models_[0], "optimizer.set_lr"),
       steps_(models_[0]->replicas(), 0) {
   for (int c = 0; c < models_[0]->copies(); ++c) {
     copies_.push_back(make(reducer_->parameters(models_[0]->owner_of(c)), reducer_->names()));
@@ -272,6 +278,15 @@ void OptimizerCore::zero_grad(bool set_to_none) {
   }
   for (int r = 0; r < models_[0]->replicas(); ++r) reducer_->zero_grad(r, set_to_none);
   reducer_->start_over();
+}
+
+void OptimizerCore::set_lr(double lr, std::optional<std::size_t> group) {
+  for_each_copy(once_lr_, [&](int copy) {
+    auto& groups = copies_[copy]->param_groups();
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      if (!group || g == *group) groups[g].options().set_lr(lr);
+    }
+  });
 }
 
 void OptimizerCore::set_syncing(bool on) {

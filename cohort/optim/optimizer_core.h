@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,8 @@ class OptimizerCore {
   using Make = std::function<std::unique_ptr<torch::optim::Optimizer>(
       const std::vector<at::Tensor>&, const std::vector<std::string>&)>;
 
-  /// Throws ValueError for no model, for models of different strategies, or no parameters.
+  /// Throws ValueError for no model, for models of different strategies, or no parameters, and
+  /// RuntimeError inside of strategy.run().
   OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> models, const Make& make,
                 const OptimizerOptions& options);
 
@@ -39,6 +41,10 @@ class OptimizerCore {
 
   /// Of the calling replica; outside of replicas, of all.
   void zero_grad(bool set_to_none);
+
+  /// Sets the learning rate of a parameter group, or of all groups, in all copies. In a run, all
+  /// replicas call it with the same rate.
+  void set_lr(double lr, std::optional<std::size_t> group = {});
 
   /// Stops summing during backward in the calling replica, or starts it again.
   void set_syncing(bool on);
@@ -69,7 +75,7 @@ class OptimizerCore {
   const OptimizerOptions options_;
   std::vector<std::unique_ptr<torch::optim::Optimizer>> copies_;
   std::shared_ptr<GradientReducer> reducer_;
-  OncePerCopy once_;
+  OncePerCopy once_, once_lr_;
   std::vector<std::uint64_t> steps_;  // of each replica
 };
 

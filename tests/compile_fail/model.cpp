@@ -1,5 +1,6 @@
 // A Model of something that can't be one is refused in one line that says what to do.
 
+#include <torch/nn/modules/linear.h>
 #include <torch/script.h>
 
 #include "cohort/optim/model.h"

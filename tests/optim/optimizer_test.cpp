@@ -131,7 +131,72 @@ TEST_P(OnEachStrategy, SchedulersChangeTheLearningRateOfAllCopies) {
   expect_on_every_replica(inside.model, state_of(*plain.net));
 }
 
+TEST_P(OnEachStrategy, SetLrChangesTheLearningRateOfAllCopies) {
+  PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.5));
+  Trainer<optim::SGD> trainer(GetParam().make(), 0.5);
+  plain.step();
+  trainer.step();
+  plain.optimizer.param_groups()[0].options().set_lr(0.25);
+  trainer.strategy.run([&] { trainer.optimizer.set_lr(0.25); });
+  plain.step();
+  trainer.step();
+  plain.optimizer.param_groups()[0].options().set_lr(0.125);
+  trainer.optimizer.set_lr(0.125);  // outside of run
+  plain.step();
+  trainer.step();
+  expect_on_every_replica(trainer.model, state_of(*plain.net));
+}
+
 class OptimizerTest : public ManyDevices {};
+
+TEST_F(OptimizerTest, ANumberIsTheLearningRate) {
+  const Strategy strategy = mirrored(2);
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  const auto rate = [](auto& optimizer, int group) {
+    EXPECT_EQ(optimizer.copy(0).param_groups()[group].options().get_lr(),
+              optimizer.copy(1).param_groups()[group].options().get_lr());
+    return optimizer.copy(0).param_groups()[group].options().get_lr();
+  };
+  Optimizer<optim::SGD> sgd(model, 0.1);
+  EXPECT_EQ(rate(sgd, 0), 0.1);
+  Optimizer<optim::Adam> adam(model, 1, {.check_drift_every = 1});
+  EXPECT_EQ(rate(adam, 0), 1);
+  Optimizer<optim::AdamW> grouped(model, 0.1, {{"second", 0.01}});
+  EXPECT_EQ(rate(grouped, 0), 0.01);
+  EXPECT_EQ(rate(grouped, 1), 0.1);
+  Optimizer<optim::RMSprop> of_two({model, Model<nn::Linear>(2, 2)}, 0.2);
+  EXPECT_EQ(rate(of_two, 0), 0.2);
+}
+
+TEST_F(OptimizerTest, SetLrOfAGroupIsFoundByItsPrefix) {
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1).momentum(0.9),
+                                  {{"second", optim::SGDOptions(0.2).momentum(0.5)}});
+  const auto rates = [&](int copy) {
+    std::vector<double> all;
+    for (auto& group : optimizer.copy(copy).param_groups()) all.push_back(group.options().get_lr());
+    return all;
+  };
+  strategy.run([&] { optimizer.set_lr(0.05, "second"); });
+  EXPECT_EQ(rates(0), (std::vector<double>{0.05, 0.1}));
+  EXPECT_EQ(rates(1), rates(0));
+  optimizer.set_lr(0.01);
+  EXPECT_EQ(rates(0), (std::vector<double>{0.01, 0.01}));
+  EXPECT_EQ(rates(1), rates(0));
+  EXPECT_FAILS(optimizer.set_lr(0.1, "third"), ValueError, "no parameter group has the prefix");
+}
+
+TEST_F(OptimizerTest, MadeInsideOfRunAnError) {
+  for (const Strategy& strategy : {mirrored(2), Strategy(OneDeviceStrategy("cpu:0"))}) {
+    const auto scope = strategy.scope();
+    Model<Net> model;
+    EXPECT_FAILS(strategy.run([&] { Optimizer<optim::SGD> optimizer(model, 0.1); }), RuntimeError,
+                 "made inside strategy.run()");
+  }
+}
 
 TEST_F(OptimizerTest, ASchedulerMayStepTwiceInARowAndOutsideOfRun) {
   Trainer<optim::SGD> trainer(mirrored(2, 4), optim::SGDOptions(1));
