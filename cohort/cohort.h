@@ -9,6 +9,7 @@
 #include "cohort/base/random.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/tpu_cluster_resolver.h"
+#include "cohort/collectives/cross_device_all_reduce.h"
 #include "cohort/collectives/cross_device_ops.h"
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/dataset.h"

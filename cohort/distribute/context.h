@@ -89,7 +89,8 @@ struct SharedInRun {
       COHORT_GUARDED_BY(mutex);
 };
 
-/// Everything that Cohort keeps per thread. There is no other thread-local state.
+/// What a thread knows of strategies: which one is current, and in which context. (Guards of single
+/// parts, such as `LogicalDeviceScope`, keep a thread-local pointer of their own.)
 struct ThreadContext {
   ThreadContext();
   ~ThreadContext();

@@ -297,8 +297,6 @@ Pair extreme_along(const char* name, const Tensor& x, std::int64_t dim, bool kee
   for (std::int64_t i = 0; i < x.dim(); ++i) letters += static_cast<char>('a' + i);
   std::string result = letters;
   result[d] = '*';
-  // Over a letter that the results lack the parts come in order: the first best one stays.
-  std::vector<Tensor> candidates;
   Partition parts(name);
   parts.take(x, letters);
   const Cuts cuts = parts.cuts(letters[d]);
