@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 
 #include "cohort/base/error.h"
@@ -26,6 +27,20 @@ std::exception_ptr made_anew_as_one_of(const std::exception& error, std::string_
   return made;
 }
 
+bool has_note(const std::exception& error, std::string_view note) {
+  return std::string_view(error.what()).find(note) != std::string_view::npos;
+}
+
+/// Gives what a class of the user's own has inherited the longer text. False for a class that is
+/// not derived from `Base`, or that makes its text by itself.
+template <class Base>
+bool is_noted_in_base(std::exception& error, std::string_view note) {
+  auto* const base = dynamic_cast<Base*>(&error);
+  if (!base) return false;
+  if (!has_note(error, note)) *base = Base(cat(base->Base::what(), " (", note, ')'));
+  return has_note(error, note);
+}
+
 void log_note(std::string_view note, std::string_view text) {
   log::error("an exception was thrown (", note, "): ", text);
 }
@@ -39,13 +54,15 @@ std::exception_ptr with_note(const std::exception_ptr& error, std::string_view n
     e.add_note(note);
   } catch (c10::Error& e) {
     e.add_context(std::string(note));
-  } catch (const std::exception& e) {
+  } catch (std::exception& e) {
     const auto made =
         made_anew_as_one_of<std::runtime_error, std::logic_error, std::invalid_argument,
                             std::out_of_range, std::domain_error, std::length_error,
                             std::range_error, std::overflow_error, std::underflow_error>(e, note);
     if (made) return made;
-    log_note(note, e.what());
+    const bool is_noted =
+        is_noted_in_base<std::runtime_error>(e, note) || is_noted_in_base<std::logic_error>(e, note);
+    if (!is_noted) log_note(note, e.what());
   } catch (...) {
     log_note(note, "not a std::exception");
   }

@@ -6,9 +6,9 @@
 namespace cohort {
 
 /// Returns the exception with ` (note)` at the end of its text, so that it says who met it. Its
-/// type stays: Cohort's errors and LibTorch's take the note in place, and the classes of
-/// <stdexcept> are made anew with the longer text. Any other exception is returned as it is, and
-/// the log gets a line with the note and the exception's text.
+/// type stays: Cohort's errors, LibTorch's and classes derived from those of <stdexcept> take the
+/// note in place, and the classes of <stdexcept> themselves are made anew with the longer text. Any
+/// other exception is returned as it is, and the log gets a line with the note and its text.
 ///
 ///     try { fn(element); }
 ///     catch (...) { std::rethrow_exception(with_note(std::current_exception(), "element 7 of

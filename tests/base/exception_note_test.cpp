@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <typeinfo>
 
 #include "cohort/base/error.h"
@@ -46,12 +47,36 @@ TEST(ExceptionNote, StandsInTheTextOfLibTorchsErrors) {
   EXPECT_THAT(text, HasSubstr("in replica 2"));
 }
 
-TEST(ExceptionNote, OfAClassOfTheUsersOwnGoesToTheLog) {
-  struct Own : std::runtime_error {
-    using std::runtime_error::runtime_error;
+TEST(ExceptionNote, StandsInTheTextThatAClassOfTheUsersOwnInherits) {
+  struct Own final : std::runtime_error {
+    explicit Own(int number) : std::runtime_error("boom"), number(number) {}
+    int number;
+  };
+  struct Titled : std::out_of_range {
+    using std::out_of_range::out_of_range;
+    const char* what() const noexcept override {
+      text = cat("title: ", std::out_of_range::what());
+      return text.c_str();
+    }
+    mutable std::string text;
+  };
+  EXPECT_EQ(text_with_note(Own(7)), "boom (in replica 2)");
+  EXPECT_EQ(text_with_note(Titled("boom")), "title: boom (in replica 2)");
+  EXPECT_EQ(text_with_note(std::system_error(std::make_error_code(std::errc::io_error), "disk")),
+            cat("disk: ", std::make_error_code(std::errc::io_error).message(), " (in replica 2)"));
+  try {
+    std::rethrow_exception(with_note(std::make_exception_ptr(Own(7)), "in replica 2"));
+  } catch (const Own& own) {
+    EXPECT_EQ(own.number, 7);
+  }
+}
+
+TEST(ExceptionNote, OfAClassThatMakesItsOwnTextGoesToTheLog) {
+  struct Own : std::exception {
+    const char* what() const noexcept override { return "boom"; }
   };
   const CapturedLog log;
-  EXPECT_EQ(text_with_note(Own("boom")), "boom");
+  EXPECT_EQ(text_with_note(Own()), "boom");
   EXPECT_EQ(log.count(log::Level::ERROR, "(in replica 2): boom"), 1);
   try {
     std::rethrow_exception(with_note(std::make_exception_ptr(42), "in replica 3"));
