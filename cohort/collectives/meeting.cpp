@@ -28,6 +28,7 @@ void Meeting::open() {
 }
 
 void Meeting::attend(int member, Contribution& mine, const WaitLimits& limits) {
+  if (!process_.is_current()) require_others(mine.describe());
   Wait wait(member, limits);
   if (arrive(wait, mine)) {
     host(wait, mine);
@@ -38,6 +39,10 @@ void Meeting::attend(int member, Contribution& mine, const WaitLimits& limits) {
   if (const auto failure = std::exchange(failures_[member], nullptr)) {
     rethrow(*failure, member, mine);
   }
+}
+
+void Meeting::require_others(std::string_view where) const {
+  if (turns_.members() > 1) process_.require(where, "run");
 }
 
 /// True for the last member to arrive.

@@ -12,6 +12,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/function_ref.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
 #include "cohort/device/turns.h"
 #include "cohort/device/wait_clock.h"
@@ -75,7 +76,8 @@ class Meeting {
   /// when contributions do not fit, RuntimeError when a member has left, DeadlineExceeded when one
   /// has not come before the timeout of another that waits or keeps the slot from this one for that
   /// long, Stopped after `abort`, and what the work threw; when leader-only work throws, member 0
-  /// gets that and the others Stopped, and the run is aborted.
+  /// gets that and the others Stopped, and the run is aborted. RuntimeError in the child of a
+  /// fork, where the others are not.
   void attend(int member, Contribution& mine) { attend(member, mine, limits_); }
   void attend(int member, Contribution& mine, const WaitLimits& limits);
 
@@ -129,6 +131,7 @@ class Meeting {
     std::uint64_t slots_turn = 0;  // whose end it waits for
   };
 
+  void require_others(std::string_view where) const;
   bool arrive(Wait& wait, Contribution& mine);
   void wait_for_end(Wait& wait, const Contribution& mine);
   void look_at_meeting(Wait& wait, const Contribution& mine);
@@ -151,6 +154,7 @@ class Meeting {
   static void rethrow(const Failure& failure, int member, const Contribution& mine);
 
   Turns& turns_;
+  const HomeProcess process_;
   const WaitLimits limits_;
   const int first_replica_;
 

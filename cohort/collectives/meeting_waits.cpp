@@ -112,12 +112,14 @@ void Meeting::wait_for_turn(int member, std::string_view where) {
 }
 
 void Meeting::take_turn(int member, std::string_view where) {
+  require_others(where);
   if (turns_.holds(member)) return;
   turns_.ready(member);
   wait_for_turn(member, where);
 }
 
 bool Meeting::follow_leader(int member, const std::string& what, FunctionRef<bool()> done) {
+  require_others(what);
   Wait wait(member, limits_);
   for (;;) {
     {

@@ -171,18 +171,18 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
    public:
     Parallel(IteratorPtr<In> input, Transform transform, const ReadAheadOptions& options)
         : ahead_(std::move(input), std::move(transform), options) {}
-    bool next(Out& element) override { return ahead_.next(element); }
+    bool next(Out& element) override { return ahead_->next(element); }
     void save(PositionWriter& position) const override {
-      if (!ahead_.ordered()) {
+      if (!ahead_->ordered()) {
         throw ValueError("iterator.position",
                          "an unordered map has no position: use {.ordered = true}");
       }
-      ahead_.save(position);
+      ahead_->save(position);
     }
-    void restore(PositionReader& position) override { ahead_.restore(position); }
+    void restore(PositionReader& position) override { ahead_->restore(position); }
 
    private:
-    ReadAhead<In, Out> ahead_;
+    UsedByThreads<ReadAhead<In, Out>> ahead_;
   };
 
   const MapOptions options_;
@@ -265,13 +265,14 @@ class Prefetch : public UnaryNode<T> {
    public:
     Running(IteratorPtr<T> input, std::int64_t elements)
         : ahead_(std::move(input), [](T&& element, std::int64_t) { return std::move(element); },
-                 {.capacity = elements < 0 ? 2 : elements, .autotune = elements < 0}) {}
-    bool next(T& element) override { return ahead_.next(element); }
-    void save(PositionWriter& position) const override { ahead_.save(position); }
-    void restore(PositionReader& position) override { ahead_.restore(position); }
+                 ReadAheadOptions{.capacity = elements < 0 ? 2 : elements,
+                                  .autotune = elements < 0}) {}
+    bool next(T& element) override { return ahead_->next(element); }
+    void save(PositionWriter& position) const override { ahead_->save(position); }
+    void restore(PositionReader& position) override { ahead_->restore(position); }
 
    private:
-    ReadAhead<T, T> ahead_;
+    UsedByThreads<ReadAhead<T, T>> ahead_;
   };
 
  private:

@@ -7,9 +7,9 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
+#include "cohort/base/home_process.h"
 #include "cohort/data/iterator.h"
 
 namespace cohort::data {
@@ -37,7 +37,8 @@ void run_as_pipeline_thread(const std::function<void()>& work);
 /// `prefetch`, parallel `map` and parallel `interleave`.
 ///
 /// The order of elements, and what an error comes after, is that of the inputs. `position()` is
-/// that behind the element given last, whatever lies ready. The destructor stops the threads.
+/// that behind the element given last, whatever lies ready. The destructor stops the threads; it
+/// must not be called in the child of a `fork`: hold it as UsedByThreads<ReadAhead>.
 template <class In, class Out>
 class ReadAhead {
  public:
@@ -50,6 +51,7 @@ class ReadAhead {
   ReadAhead& operator=(const ReadAhead&) = delete;
 
   bool next(Out& element) {
+    threads_.process().require("iterator.next", "pipeline");
     start();
     std::unique_lock lock(mutex_);
     if (!has_ready()) wait_for_element(lock);
@@ -67,6 +69,7 @@ class ReadAhead {
   }
 
   void save(PositionWriter& position) const {
+    threads_.process().require("iterator.position", "pipeline");
     const std::lock_guard lock(mutex_);
     if (unsaveable_) std::rethrow_exception(unsaveable_);
     position.put(given_);
@@ -96,7 +99,7 @@ class ReadAhead {
     if (!threads_.empty()) return;
     delivered_ = position_of_input();
     for (int i = 0; i < options_.threads; ++i) {
-      threads_.emplace_back([this] { detail::run_as_pipeline_thread([this] { work(); }); });
+      threads_.start([this] { detail::run_as_pipeline_thread([this] { work(); }); });
     }
   }
 
@@ -106,8 +109,7 @@ class ReadAhead {
       stopping_ = true;
     }
     room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
+    threads_.join();
   }
 
   typename Slots::iterator find_ready() {
@@ -222,7 +224,7 @@ class ReadAhead {
   std::exception_ptr unsaveable_;
   bool was_full_ = false, ended_ = false, stopping_ = false;
 
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  OwnThreads threads_;  // last: they use all of the above
 };
 
 }  // namespace cohort::data

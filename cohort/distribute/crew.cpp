@@ -13,27 +13,37 @@ Crew::Crew(const std::vector<int>& slot_of, const WaitLimits& limits, int first_
 
 Crew::~Crew() {
   stopping_ = true;
-  for (std::size_t i = 0; i < threads_.size(); ++i) {
-    turns_.signal(static_cast<int>(i) + 1, Turns::kTurn);
-  }
-  for (auto& thread : threads_) thread.join();
+  for (int m = 1; m <= threads_.size(); ++m) turns_.signal(m, Turns::kTurn);
+  threads_.join();
 }
 
 void Crew::run(FunctionRef<void(int)> body, int& failed) {
   body_ = &body;
   meeting_.open();
   unfinished_.store(size(), std::memory_order_release);
-  for (int m = size() > 1 && threads_.empty() ? 1 : size(); m < size(); ++m) {
-    threads_.emplace_back([this, m] { thread_main(m); });
-  }
+  start_threads();
   turns_.seize(0);
   for (int m = 1; m < size(); ++m) turns_.ready(m);
   play(0);
-  if (size() > 1) {
+  if (size() > 1) wait_for_others();
+  rethrow_first_error(failed);
+}
+
+/// An earlier run may have got some of them only.
+void Crew::start_threads() {
+  for (int m = threads_.size() + 1; m < size(); ++m) {
+    threads_.start([this, m] { thread_main(m); });
+  }
+}
+
+/// In the child of a fork inside of the run, the replica that forked is the only one.
+void Crew::wait_for_others() {
+  if (threads_.process().is_current()) {
     while (turns_.wait(0) != ALL_DONE) {
     }
+  } else if (!errors_[0]) {
+    threads_.process().require("strategy.run", "run");
   }
-  rethrow_first_error(failed);
 }
 
 void Crew::thread_main(int member) {
@@ -41,6 +51,7 @@ void Crew::thread_main(int member) {
     wait_to_start(member);
     if (stopping_) return;
     play(member);
+    if (!threads_.process().is_current()) return;  // ends the child: it has no other thread
   }
 }
 
@@ -59,6 +70,7 @@ void Crew::play(int member) {
   } catch (...) {
     errors_[member] = std::current_exception();
   }
+  if (!threads_.process().is_current()) return;  // forked: nobody to tell
   if (errors_[member]) meeting_.abort();
   finish(member);
 }

@@ -2,10 +2,10 @@
 
 #include <atomic>
 #include <exception>
-#include <thread>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/base/home_process.h"
 #include "cohort/collectives/meeting.h"
 #include "cohort/device/turns.h"
 
@@ -14,7 +14,8 @@ namespace cohort {
 /// The threads of one run: persistent, one for each replica of this process. The thread that
 /// calls `run` is replica 0's, so a single replica costs no thread and no hand-over.
 ///
-/// One run at a time. Idle threads sleep. The destructor ends them.
+/// One run at a time. Idle threads sleep. The destructor ends them. In the child of a `fork`, where
+/// they are not, a run of several replicas is an error and the destructor waits for nobody.
 class Crew {
  public:
   /// `slot_of[i]` is the slot on which replica i takes turns; `limits` say how long replicas wait
@@ -38,10 +39,12 @@ class Crew {
  private:
   enum Signal : Parker::Signal { ALL_DONE = 4 };
 
+  void start_threads();
   void thread_main(int member);
   void wait_to_start(int member);
   void play(int member);
   void finish(int member);
+  void wait_for_others();
   void rethrow_first_error(int& failed);
 
   Turns turns_;
@@ -54,7 +57,7 @@ class Crew {
   bool stopping_ = false;
 
   std::atomic<int> unfinished_{0};
-  std::vector<std::thread> threads_;  // of members 1, 2, …; started by the first run
+  OwnThreads threads_;  // of members 1, 2, …; started by the first run
 };
 
 }  // namespace cohort

@@ -123,6 +123,7 @@ void StrategyExtended::wait_until_idle() {
   for (const detail::Mode& mode : detail::thread_context().modes) {
     if (mode.strategy == this && mode.replica) return;
   }
+  if (!process_.is_current()) return;  // they are in flight in the parent
   for (int n = runs_in_flight_.load(); n > 0; n = runs_in_flight_.load()) runs_in_flight_.wait(n);
 }
 
@@ -157,6 +158,7 @@ StrategyExtended::Team& StrategyExtended::take_team() {
 }
 
 void StrategyExtended::give_back(Team& team) {
+  if (!process_.is_current() && layout().local() > 1) return;  // never taken again
   const MutexLock lock(teams_mutex_);
   free_teams_.push_back(&team);
 }
@@ -194,6 +196,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   }
   detail::require_cross_replica(*this, "strategy.run",
                                 "strategy.run() can't be called inside strategy.run()");
+  if (layout().local() > 1) process_.require("strategy.run", name());
   const auto keep = shared_from_this();
   const TeamInUse in_use(*this);
   Team& team = in_use.team;

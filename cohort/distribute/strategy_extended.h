@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
 #include "cohort/collectives/communication_options.h"
 #include "cohort/collectives/cross_device_ops.h"
@@ -239,6 +240,7 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
                                                    const char* where) const;
 
   const Settings settings_;
+  const HomeProcess process_;
   std::atomic<std::uint64_t> runs_{0};
   std::atomic<std::uint64_t> serial_{0};
 

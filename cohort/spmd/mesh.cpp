@@ -31,8 +31,8 @@ Mesh::Mesh(std::string name, std::vector<Device> devices)
 }
 
 Mesh::~Mesh() {
-  for (std::size_t i = 0; i < threads_.size(); ++i) workers_[i + 1].parker.signal(STOP);
-  for (std::thread& thread : threads_) thread.join();
+  for (int d = 1; d <= threads_.size(); ++d) workers_[d].parker.signal(STOP);
+  threads_.join();
 }
 
 /// More devices than cores: whoever polls keeps another from working.
@@ -45,12 +45,13 @@ void Mesh::run(std::span<const int> device_of, FunctionRef<void(int)> task) {
     for (std::size_t i = 0; i < device_of.size(); ++i) task(static_cast<int>(i));
     return;
   }
+  if (size() > 1) threads_.process().require(name_, "strategy");
   const MutexLock lock(running_);
   device_of_ = device_of;
   task_ = &task;
   operation_ = Operation::current();
-  for (int d = threads_.empty() ? 1 : size(); d < size(); ++d) {
-    threads_.emplace_back([this, d] { thread_main(d); });
+  for (int d = threads_.size() + 1; d < size(); ++d) {
+    threads_.start([this, d] { thread_main(d); });
   }
   std::uint64_t used = 0;  // by device; those from 64 on count as used
   for (const int device : device_of) used |= std::uint64_t{1} << std::min(device, 63);

@@ -9,10 +9,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
 #include "cohort/device/device.h"
 #include "cohort/device/parker.h"
@@ -24,7 +24,7 @@ class Operation;
 /// The logical devices of one replica, each with a thread that runs the operations on its tiles.
 /// The replica's own thread is device 0's, so that a mesh of one device costs no thread.
 ///
-/// Idle threads sleep. The destructor ends them.
+/// Idle threads sleep. The destructor ends them; in the child of a `fork` they are not there.
 class Mesh {
  public:
   /// `name` is for errors: "the 4 logical devices of replica 1". `devices` are where the logical
@@ -44,6 +44,7 @@ class Mesh {
   /// one thread each.
   ///
   /// One call at a time; others wait. From one of the mesh's own tasks, runs them in this thread.
+  /// Throws RuntimeError in a process that was forked from the mesh's.
   void run(std::span<const int> device_of, FunctionRef<void(int)> task);
 
  private:
@@ -70,7 +71,7 @@ class Mesh {
   std::atomic<int> unfinished_{0};
   Parker caller_;
 
-  std::vector<std::thread> threads_;  // of devices 1, 2, …; started by the first call
+  OwnThreads threads_;  // of devices 1, 2, …; started by the first call
 };
 
 /// The logical device whose task this thread runs; 0 outside of tasks.
