@@ -38,8 +38,8 @@ struct CommunicationOptions {
   std::int64_t bytes_per_pack = 0;
 
   /// A replica that waits longer for others fails with DeadlineExceeded, which names those that
-  /// have not come. None waits for ever. Where several replicas share a device, the wait for its
-  /// slot counts too: allow for what one replica computes between two collectives.
+  /// have not come. None waits for ever. Replicas that share a device take turns: allow for what
+  /// all of them compute between two collectives.
   std::optional<std::chrono::duration<double>> timeout = {};
 
   /// After this long, and then after every further twice as long, a warning names who is missing

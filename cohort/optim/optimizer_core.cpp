@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/all_reduce.h"
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/same_bits.h"
@@ -232,13 +233,33 @@ at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
   return first;
 }
 
+namespace {
+
+/// An all_reduce that says which call it is part of.
+class ReduceInStep : public collectives::AllReduce {
+ public:
+  using AllReduce::AllReduce;
+  std::string describe() const override {
+    return cat("optimizer.step(closure): ", AllReduce::describe());
+  }
+};
+
+at::Tensor sum_in_step(ReplicaContext& replica, const at::Tensor& value) {
+  const auto& accumulation = replica.extended().cross_device_ops().accumulation();
+  ReduceInStep sum(ReduceOp::SUM, {value}, accumulation);
+  detail::attend_meeting(replica, sum);
+  return sum.take()[0];
+}
+
+}  // namespace
+
 at::Tensor OptimizerCore::evaluate(ReplicaContext& replica, const Closure& closure) {
   const c10::AutoGradMode grad(true);
   const at::Tensor loss = closure().detach();
   reducer_->synchronize(replica);
   const int copy = models_[0]->copy_of(replica.local_id());
   if (models_[0]->owner_of(copy) == replica.local_id()) clip_gradients(copy);
-  return detail::all_reduce(replica, ReduceOp::SUM, {loss})[0];
+  return sum_in_step(replica, loss);
 }
 
 /// The first replica of each copy drives its optimizer, which evaluates the closure as often as it
@@ -249,7 +270,7 @@ at::Tensor OptimizerCore::step(const Closure& closure) {
   if (!replica) return step_everywhere(closure);
   const auto one_more = [&](std::int64_t mine) {
     const at::Tensor flag = at::scalar_tensor(mine, at::kLong);
-    return detail::all_reduce(*replica, ReduceOp::SUM, {flag})[0].item<std::int64_t>() > 0;
+    return sum_in_step(*replica, flag).item<std::int64_t>() > 0;
   };
   const int copy = models_[0]->copy_of(replica->local_id());
   at::Tensor loss;
