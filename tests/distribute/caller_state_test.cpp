@@ -4,7 +4,10 @@
 
 #include <ATen/autocast_mode.h>
 
+#include <memory>
+#include <mutex>
 #include <set>
+#include <stdexcept>
 
 #include "cohort/distribute/replica_random.h"
 #include "tests/distribute/layouts.h"
@@ -44,12 +47,49 @@ TEST_P(CallerState, AutocastReachesTheReplicas) {
   EXPECT_THAT(values_of(strategy.run(dtype_of_product)), Each(static_cast<int>(at::kFloat)));
 }
 
+/// "grad", "inference" and "autocast" where they are on in the calling thread, and whether tensors
+/// made there are as those say.
+std::string libtorch_modes() {
+  const bool tracks = at::ones({1}).requires_grad_().add(1).requires_grad();
+  return cat(at::GradMode::is_enabled() ? "grad " : "", tracks ? "tracks " : "",
+             c10::InferenceMode::is_enabled() ? "inference " : "",
+             at::ones({1}).is_inference() ? "infers " : "",
+             torch_compat::cpu_autocast().is_enabled ? "autocast " : "",
+             at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type() == at::kFloat ? "" : "casts ");
+}
+
+/// Leaves every mode set, as a program does that forgets to end what it began.
+void set_modes() {
+  static auto* const forgotten = new std::vector<std::unique_ptr<c10::InferenceMode>>;
+  static std::mutex mutex;
+  {
+    const std::lock_guard lock(mutex);
+    forgotten->push_back(std::make_unique<c10::InferenceMode>());
+  }
+  at::GradMode::set_enabled(false);
+  torch_compat::set_cpu_autocast({true, at::kBFloat16});
+}
+
 TEST_P(CallerState, WhatAReplicaSetsEndsWithItsRun) {
-  if (n == 1) return;
-  strategy.run([] {
-    if (id() > 0) at::GradMode::set_enabled(false);
-  });
-  EXPECT_THAT(values_of(strategy.run([] { return at::GradMode::is_enabled(); })), Each(true));
+  strategy.run([] { set_modes(); });
+  EXPECT_EQ(libtorch_modes(), "grad tracks ");
+  EXPECT_THAT(values_of(strategy.run(libtorch_modes)), Each("grad tracks "));
+}
+
+TEST_P(CallerState, WhatAReplicaSetsEndsWithItsRunWhenItThrows) {
+  EXPECT_THROW(strategy.run([] {
+    set_modes();
+    throw std::out_of_range("no such row");
+  }),
+               std::out_of_range);
+  EXPECT_EQ(libtorch_modes(), "grad tracks ");
+  EXPECT_THAT(values_of(strategy.run(libtorch_modes)), Each("grad tracks "));
+}
+
+TEST_P(CallerState, WhatTheCallerHasSetStays) {
+  const at::NoGradGuard no_grad;
+  strategy.run([] { at::GradMode::set_enabled(true); });
+  EXPECT_EQ(libtorch_modes(), "");
 }
 
 TEST_P(CallerState, ReplicasUseOneThreadForEachOperation) {

@@ -1,6 +1,9 @@
-#include <mutex>
-#include <set>
+#include <pthread.h>
 
+#include <set>
+#include <system_error>
+
+#include "cohort/variables/update.h"
 #include "tests/distribute/layouts.h"
 
 namespace cohort {
@@ -145,6 +148,57 @@ TEST(RunConcurrently, ARunInsideAMergeCallHasItsOwnReplicas) {
     });
   });
   EXPECT_THAT(values_of(results), Each(4));
+}
+
+TEST(RunConcurrently, ARunInsideAnUpdateIsNoPartOfIt) {
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  const Variable total(0.0f);
+  const Variable own(0.0f, {.synchronization = Synchronization::ON_READ,
+                            .aggregation = Aggregation::SUM});
+  strategy.run([&] { own.assign(id() + 1); });
+  strategy.extended().update(total, [&](at::Tensor& copy) {
+    const auto copy_before = update_replica_id();
+    const auto inner = strategy.run([&] {
+      EXPECT_EQ(update_replica_id(), std::nullopt);
+      const at::Tensor mine = own.value();
+      return std::pair(mine.item<float>(), get_replica_context().all_reduce("SUM", mine));
+    });
+    EXPECT_THAT(values_of(inner.first), ElementsAre(1, 2, 3, 4));
+    EXPECT_EQ(update_replica_id(), copy_before);
+    copy.add_(inner.second.values()[3]);
+  });
+  for (const at::Tensor& copy : total.components()) EXPECT_EQ(copy.item<float>(), 10);
+}
+
+/// While it lives, no thread can be started: its stack would be larger than the address space.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    pthread_getattr_default_np(&before_);
+    pthread_attr_t huge;
+    pthread_getattr_default_np(&huge);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+  }
+  ~NoMoreThreads() { pthread_setattr_default_np(&before_); }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST(RunLifetime, ARunThatCouldNotBeginIsNotInFlight) {
+  auto strategy = std::make_unique<Strategy>(mirrored(3));
+  {
+    const NoMoreThreads none;
+    EXPECT_THROW(strategy->run([] {}), std::system_error);
+    auto never_run = std::make_unique<Strategy>(mirrored(3));
+    EXPECT_THROW(never_run->run([] {}), std::system_error);
+    never_run.reset();  // waits for nothing
+  }
+  EXPECT_THAT(values_of(strategy->run([] { return id(); })), ElementsAre(0, 1, 2));
 }
 
 TEST(RunLifetime, DroppingTheLastHandleWaitsForARunInFlight) {

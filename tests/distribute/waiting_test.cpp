@@ -1,0 +1,111 @@
+// Barriers, and locks of the program's own that replicas hold while they wait for each other.
+
+#include <mutex>
+#include <stdexcept>
+
+#include "tests/distribute/layouts.h"
+
+namespace cohort {
+namespace {
+
+using testing::Each;
+
+void barrier(const CommunicationOptions& options = {}) { get_replica_context().barrier(options); }
+
+class Barrier : public OnLayouts {
+ protected:
+  void TearDown() override { expect_usable(); }
+};
+
+TEST_P(Barrier, IsPassedWhenAllReplicasHaveCome) {
+  std::atomic<int> come = 0;
+  strategy.run([&] {
+    for (int round = 1; round <= 20; ++round) {
+      ++come;
+      barrier();
+      EXPECT_EQ(come, round * n);
+      barrier();
+    }
+  });
+}
+
+TEST_P(Barrier, IsNoOtherCollective) {
+  if (n == 1) return;
+  const auto different = [&] {
+    if (id() != last) return barrier();
+    get_replica_context().all_reduce("SUM", at::ones({1}));
+  };
+  EXPECT_FAILS(strategy.run(different), InvalidArgument,
+               cat("replica ", last, " calls all_reduce(SUM) of Float [1] where replica 0 calls "
+                   "replica_context.barrier"));
+}
+
+TEST_P(Barrier, MustNotBeLeftOut) {
+  if (n == 1) return;
+  EXPECT_FAILS(strategy.run([&] {
+    if (id() != last) barrier();
+  }),
+               RuntimeError, cat("replica ", last, " has returned already"));
+}
+
+TEST_P(Barrier, TakesATimeout) {
+  strategy.run([] { barrier({.timeout = std::chrono::minutes(10)}); });
+  EXPECT_FAILS(strategy.run([] { barrier({.timeout = std::chrono::seconds(-1)}); }), ValueError,
+               "timeout must be positive, got -1 s");
+}
+
+TEST_P(Barrier, IsTheReplicasOwn) {
+  get_replica_context().barrier();  // alone
+  std::atomic<ReplicaContext*> stale = nullptr;
+  strategy.run([&] {
+    if (id() == 0) stale = &get_replica_context();
+  });
+  EXPECT_FAILS(stale.load()->barrier(), RuntimeError, "[replica_context.barrier]");
+}
+
+ON_ALL_LAYOUTS(Barrier);
+
+// Four replicas on two devices: 0 and 1, 2 and 3.
+
+class OwnLocks : public testing::Test {
+ protected:
+  const Strategy strategy = mirrored(2, 4);
+
+  void TearDown() override {
+    const auto sums = strategy.run(
+        [] { return get_replica_context().all_reduce("SUM", at::ones({})).item<double>(); });
+    EXPECT_THAT(values_of(sums), Each(4));
+  }
+};
+
+TEST_F(OwnLocks, HeldOverACollectiveDoNotKeepItsTimeoutFromFiring) {
+  std::mutex mutex;
+  const auto reduce_alone = [&] {
+    const std::lock_guard lock(mutex);
+    const CommunicationOptions soon{.timeout = std::chrono::milliseconds(50)};
+    get_replica_context().all_reduce("SUM", at::ones({1}), soon);
+  };
+  EXPECT_FAILS(strategy.run(reduce_alone), DeadlineExceeded, "not come within 0.05 s");
+}
+
+TEST_F(OwnLocks, AreReleasedByAReplicaThatIsStoppedWithoutItsSlot) {
+  std::mutex mutex;
+  std::atomic<bool> is_held = false, is_wanted = false;
+  EXPECT_THROW(strategy.run([&] {
+    if (id() == 0) {
+      const std::lock_guard lock(mutex);
+      is_held = true;
+      barrier();
+    } else if (id() == 1) {  // has the slot that replica 0 has given up
+      is_wanted = true;
+      const std::lock_guard lock(mutex);
+    } else if (id() == 2) {
+      while (!is_held || !is_wanted) std::this_thread::yield();
+      throw std::out_of_range("no such row");
+    }
+  }),
+               std::out_of_range);
+}
+
+}  // namespace
+}  // namespace cohort
