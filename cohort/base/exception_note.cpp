@@ -60,8 +60,8 @@ std::exception_ptr with_note(const std::exception_ptr& error, std::string_view n
                             std::out_of_range, std::domain_error, std::length_error,
                             std::range_error, std::overflow_error, std::underflow_error>(e, note);
     if (made) return made;
-    const bool is_noted =
-        is_noted_in_base<std::runtime_error>(e, note) || is_noted_in_base<std::logic_error>(e, note);
+    const bool is_noted = is_noted_in_base<std::runtime_error>(e, note) ||
+                          is_noted_in_base<std::logic_error>(e, note);
     if (!is_noted) log_note(note, e.what());
   } catch (...) {
     log_note(note, "not a std::exception");

@@ -97,7 +97,8 @@ void Meeting::look_at_slot(Wait& wait, std::string_view where) {
           " for the slot of its device, which replica ", first_replica_ + turn->holder, " holds: ");
   if (due == WaitClock::WARNING && turn->is_next) log::warning('[', where, "] ", who, kLookAtIt);
   if (due != WaitClock::TIMEOUT || !turns_.withdraw(wait.member)) return;
-  const std::string text = cat(who, kLookAtIt, ", use as many devices as replicas, or raise .timeout");
+  const std::string text =
+      cat(who, kLookAtIt, ", use as many devices as replicas, or raise .timeout");
   log_failure(where, text);
   throw DeadlineExceeded(where, text);
 }
@@ -156,9 +157,9 @@ void Meeting::look_at_leader(Wait& wait, const std::string& what) {
                  in_seconds(wait.clock.waited()), " for ", leader, " to make it: ", kLookAtIt);
   }
   if (!is_late) return;
-  const std::string text = cat(leader, " has not made it within ",
-                               wait.clock.limits().timeout->count(), " s: ", kLookAtIt,
-                               ", or raise .timeout");
+  const std::string text =
+      cat(leader, " has not made it within ", wait.clock.limits().timeout->count(),
+          " s: ", kLookAtIt, ", or raise .timeout");
   log_failure(what, text);
   throw DeadlineExceeded(what, text);
 }

@@ -264,9 +264,10 @@ class Prefetch : public UnaryNode<T> {
   class Running : public Iterator<T> {
    public:
     Running(IteratorPtr<T> input, std::int64_t elements)
-        : ahead_(std::move(input), [](T&& element, std::int64_t) { return std::move(element); },
-                 ReadAheadOptions{.capacity = elements < 0 ? 2 : elements,
-                                  .autotune = elements < 0}) {}
+        : ahead_(
+              std::move(input), [](T&& element, std::int64_t) { return std::move(element); },
+              ReadAheadOptions{.capacity = elements < 0 ? 2 : elements, .autotune = elements < 0}) {
+    }
     bool next(T& element) override { return ahead_->next(element); }
     void save(PositionWriter& position) const override { ahead_->save(position); }
     void restore(PositionReader& position) override { ahead_->restore(position); }

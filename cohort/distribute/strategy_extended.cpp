@@ -166,7 +166,8 @@ void StrategyExtended::give_back(Team& team) {
 /// Counts the run as one in flight from its beginning, whatever fails then.
 class StrategyExtended::TeamInUse {
  public:
-  explicit TeamInUse(StrategyExtended& strategy) : in_flight_{strategy}, team(strategy.take_team()) {}
+  explicit TeamInUse(StrategyExtended& strategy)
+      : in_flight_{strategy}, team(strategy.take_team()) {}
   ~TeamInUse() { in_flight_.strategy.give_back(team); }
   TeamInUse(const TeamInUse&) = delete;
   TeamInUse& operator=(const TeamInUse&) = delete;

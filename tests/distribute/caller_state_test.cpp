@@ -51,11 +51,12 @@ TEST_P(CallerState, AutocastReachesTheReplicas) {
 /// made there are as those say.
 std::string libtorch_modes() {
   const bool tracks = at::ones({1}).requires_grad_().add(1).requires_grad();
-  return cat(at::GradMode::is_enabled() ? "grad " : "", tracks ? "tracks " : "",
-             c10::InferenceMode::is_enabled() ? "inference " : "",
-             at::ones({1}).is_inference() ? "infers " : "",
-             torch_compat::cpu_autocast().is_enabled ? "autocast " : "",
-             at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type() == at::kFloat ? "" : "casts ");
+  return cat(
+      at::GradMode::is_enabled() ? "grad " : "", tracks ? "tracks " : "",
+      c10::InferenceMode::is_enabled() ? "inference " : "",
+      at::ones({1}).is_inference() ? "infers " : "",
+      torch_compat::cpu_autocast().is_enabled ? "autocast " : "",
+      at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type() == at::kFloat ? "" : "casts ");
 }
 
 /// Leaves every mode set, as a program does that forgets to end what it began.

@@ -56,8 +56,8 @@ struct Unreadable final : std::runtime_error {
   int row;
 };
 
-/// The text of what comes out of a run when the last replica throws `thrown`, which must be caught as
-/// what it is.
+/// The text of what comes out of a run when the last replica throws `thrown`, which must be caught
+/// as what it is.
 template <class Thrown>
 std::string text_after_run(const Strategy& strategy, const Thrown& thrown) {
   const int last = strategy.num_replicas_in_sync() - 1;

@@ -154,8 +154,8 @@ TEST(RunConcurrently, ARunInsideAnUpdateIsNoPartOfIt) {
   const Strategy strategy = mirrored(2, 4);
   const auto scope = strategy.scope();
   const Variable total(0.0f);
-  const Variable own(0.0f, {.synchronization = Synchronization::ON_READ,
-                            .aggregation = Aggregation::SUM});
+  const Variable own(
+      0.0f, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
   strategy.run([&] { own.assign(id() + 1); });
   strategy.extended().update(total, [&](at::Tensor& copy) {
     const auto copy_before = update_replica_id();

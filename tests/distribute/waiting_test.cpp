@@ -36,7 +36,8 @@ TEST_P(Barrier, IsNoOtherCollective) {
     get_replica_context().all_reduce("SUM", at::ones({1}));
   };
   EXPECT_FAILS(strategy.run(different), InvalidArgument,
-               cat("replica ", last, " calls all_reduce(SUM) of Float [1] where replica 0 calls "
+               cat("replica ", last,
+                   " calls all_reduce(SUM) of Float [1] where replica 0 calls "
                    "replica_context.barrier"));
 }
 

@@ -123,6 +123,18 @@ TEST_F(Guide, WhenAReplicaThrows) {
     std::cerr << "replica " << cohort::failed_replica() << ": " << error.what() << '\n';
   }
 
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("replica 1: no such row"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("replica 1: no such row (in replica 1)"));
   EXPECT_THAT(strategy.local_results(strategy.run([] { return 1; })), ElementsAre(1, 1));
+}
+
+TEST_F(Guide, WaitForAWhile) {
+  cohort::MirroredStrategy strategy({.devices = {"cpu:0", "cpu:1"},
+                                     .timeout = std::chrono::minutes(5)});
+  strategy.run([] {
+    auto& replica = cohort::get_replica_context();
+    replica.all_reduce(cohort::ReduceOp::SUM, torch::ones({}), {.timeout = std::chrono::seconds(10)});
+    replica.barrier();  // waits for all replicas
+  });
+  EXPECT_EQ(strategy.extended().communication().timeout, std::chrono::minutes(5));
 }

@@ -59,8 +59,8 @@ std::string end_of_child(const std::function<bool()>& function) {
 /// True if the function throws RuntimeError because of the fork.
 bool is_refused(const std::function<void()>& function) {
   const std::string failure = failure_of(function);
-  const bool is_right = failure.rfind("RuntimeError", 0) == 0 &&
-                        failure.find("before fork()") != std::string::npos;
+  const bool is_right =
+      failure.rfind("RuntimeError", 0) == 0 && failure.find("before fork()") != std::string::npos;
   if (!is_right) fprintf(stderr, "in the child: %s\n", failure.c_str());
   return is_right;
 }
@@ -205,8 +205,8 @@ TEST_F(Fork, AnOptimizerFromBeforeIsRefusedAndDestroyedInTheChild) {
   auto used = strategy(4);
   auto scope = std::make_unique<Scope>(used->scope());
   auto model = std::make_unique<Model<torch::nn::Linear>>(2, 1);
-  auto optimizer = std::make_unique<Optimizer<torch::optim::SGD>>(*model,
-                                                                  torch::optim::SGDOptions(0.1));
+  auto optimizer =
+      std::make_unique<Optimizer<torch::optim::SGD>>(*model, torch::optim::SGDOptions(0.1));
   const auto step = [&] {
     used->run([&] {
       optimizer->zero_grad();

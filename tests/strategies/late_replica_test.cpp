@@ -91,8 +91,8 @@ struct Together {
   Variable variable{0.0f, {.aggregation = Aggregation::SUM}};
   Model<torch::nn::Linear> model{2, 1};
   Model<SyncBatchNorm> norm{2};
-  Optimizer<SlowSGD> optimizer{
-      model, torch::optim::SGDOptions(0.1), OptimizerOptions{.check_drift_every = 1}};
+  Optimizer<SlowSGD> optimizer{model, torch::optim::SGDOptions(0.1),
+                               OptimizerOptions{.check_drift_every = 1}};
   Scheduler<torch::optim::StepLR> scheduler{optimizer, 10, 0.1};
   std::vector<at::Tensor> losses;  // of the replicas
 };
@@ -295,8 +295,7 @@ INSTANTIATE_TEST_SUITE_P(
     , LateReplica,
     testing::Combine(testing::ValuesIn(all_calls()),
                      testing::Values(Where{"FirstOfTwo", 2, true}, Where{"LastOfTwo", 2, false},
-                                     Where{"FirstOfFour", 4, true},
-                                     Where{"LastOfFour", 4, false})),
+                                     Where{"FirstOfFour", 4, true}, Where{"LastOfFour", 4, false})),
     [](const auto& info) {
       return cat(std::get<0>(info.param).name, '_', std::get<1>(info.param).name);
     });

@@ -1,9 +1,12 @@
 // The strategies of one machine: what they are made of, and what they refuse.
 
+#include <chrono>
+
 #include "cohort/device/configuration.h"
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
+#include "cohort/strategies/tpu_strategy.h"
 #include "tests/base/captured_log.h"
 #include "tests/base/failing.h"
 #include "tests/base/scoped_environment.h"
@@ -110,6 +113,32 @@ TEST_F(LocalStrategies, CentralStorageTakesADeviceTwice) {
             2);
   EXPECT_FAILS(CentralStorageStrategy({.compute_devices = {"cpu:0"}, .parameter_device = "cpu:9"}),
                ValueError, "cpu:9");
+}
+
+TEST_F(LocalStrategies, AllTakeTheTimesOfWaits) {
+  constexpr std::chrono::minutes kTimeout(5), kWarnAfter(1);
+  const auto expect_times = [&](const Strategy& strategy) {
+    EXPECT_EQ(strategy.extended().communication().timeout, kTimeout);
+    EXPECT_EQ(strategy.extended().communication().warn_after, kWarnAfter);
+  };
+  expect_times(MirroredStrategy({.timeout = kTimeout, .warn_after = kWarnAfter}));
+  expect_times(CentralStorageStrategy({.timeout = kTimeout, .warn_after = kWarnAfter}));
+  expect_times(OneDeviceStrategy("cpu:0", {.timeout = kTimeout, .warn_after = kWarnAfter}));
+  expect_times(TPUStrategy(cluster::TPUClusterResolver("local:2x2x1x2"), std::nullopt,
+                           TPUStrategy::Options{.timeout = kTimeout, .warn_after = kWarnAfter}));
+}
+
+TEST_F(LocalStrategies, WaitForeverAndWarnAfterHalfAMinuteUnlessTold) {
+  const CommunicationOptions& communication = MirroredStrategy().extended().communication();
+  EXPECT_FALSE(communication.timeout);
+  EXPECT_EQ(communication.warn_after, std::chrono::seconds(30));
+}
+
+TEST_F(LocalStrategies, RefuseTimesThatAreNotPositive) {
+  EXPECT_FAILS(MirroredStrategy({.timeout = std::chrono::seconds(0)}), ValueError,
+               "timeout must be positive, got 0 s");
+  EXPECT_FAILS(MirroredStrategy({.warn_after = std::chrono::seconds(-1)}), ValueError,
+               "warn_after must be positive, got -1 s");
 }
 
 using Batch = std::vector<std::pair<PerReplica<at::Tensor>, Destinations>>;
