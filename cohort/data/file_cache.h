@@ -77,7 +77,7 @@ class FileCache : public UnaryNode<T> {
     explicit Reading(std::unique_ptr<io::TFRecordReader> reader) : reader_(std::move(reader)) {}
     bool next(T& element) override {
       std::string_view record;
-      if (!reader_->next(record)) return false;
+      if (!reader_->can_go_on() || !reader_->next(record)) return false;
       ElementReader bytes(record);
       transfer(bytes, element);
       bytes.expect_end();

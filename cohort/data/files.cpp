@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
+#include "cohort/base/log.h"
 #include "cohort/io/nearest_name.h"
 
 namespace cohort::data {
@@ -37,6 +38,11 @@ CsvFormat::Reader::Reader(const std::string& path, const CsvFormat& format)
     : rows(path, format.options) {
   std::vector<std::string> names;
   if (format.header) rows.next(names);
+}
+
+void detail::warn_of_file_left(const char* format, const std::string& path) {
+  log::warning(format, ": the rest of ", path,
+               " is left out: behind the damage nothing tells where the next element begins");
 }
 
 std::vector<std::string> match_files(const std::vector<std::string>& patterns) {

@@ -17,6 +17,7 @@ using io::Compression;
 
 /// How one kind of file is read. `Element` is what a file consists of. Each reader gives the next
 /// element, and two numbers for its place in the file, which `seek` takes up again.
+/// `goes_on_after_error` is false where an error leaves nothing of the file to be read.
 struct TFRecordFormat {
   using Element = std::string;
   static constexpr const char* kName = "tf_records";
@@ -32,8 +33,7 @@ struct TFRecordFormat {
       return {records.offset(), records.record()};
     }
     void seek(std::int64_t offset, std::int64_t record) { records.seek(offset, record); }
-    /// Behind a broken record nothing tells where the next one begins.
-    static constexpr bool kGoesOnAfterError = false;
+    bool goes_on_after_error() const { return records.can_go_on(); }
     io::TFRecordReader records;
   };
 };
@@ -49,7 +49,7 @@ struct TextLineFormat {
     bool next(std::string& element);
     std::pair<std::int64_t, std::int64_t> place() const { return {lines.offset(), lines.line()}; }
     void seek(std::int64_t offset, std::int64_t line) { lines.seek(offset, line); }
-    static constexpr bool kGoesOnAfterError = false;
+    bool goes_on_after_error() const { return false; }
     io::LineReader lines;
   };
 };
@@ -65,7 +65,7 @@ struct FixedLengthFormat {
     bool next(std::string& element);
     std::pair<std::int64_t, std::int64_t> place() const { return {records.record(), 0}; }
     void seek(std::int64_t record, std::int64_t) { records.seek(record); }
-    static constexpr bool kGoesOnAfterError = false;
+    bool goes_on_after_error() const { return false; }
     io::FixedLengthReader records;
   };
 };
@@ -81,10 +81,14 @@ struct CsvFormat {
     bool next(std::vector<std::string>& element) { return rows.next(element); }
     std::pair<std::int64_t, std::int64_t> place() const { return {rows.offset(), rows.line()}; }
     void seek(std::int64_t offset, std::int64_t line) { rows.seek(offset, line); }
-    static constexpr bool kGoesOnAfterError = true;
+    bool goes_on_after_error() const { return true; }
     io::CsvReader rows;
   };
 };
+
+namespace detail {
+void warn_of_file_left(const char* format, const std::string& path);
+}
 
 /// The elements of each file, file after file.
 template <class Format>
@@ -152,25 +156,24 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
     /// Makes sure that a file is open; false if there are no more.
     bool open() {
       if (reader_) return true;
-      std::string path;
       before_ = names_->position();
-      if (!names_->next(path)) return false;
-      reader_.emplace(path, format_);
+      if (!names_->next(path_)) return false;
+      reader_.emplace(path_, format_);
       return true;
     }
     /// A file that can't be read on is left.
     template <class Read>
     auto reading(Read&& read) {
-      if constexpr (Reader::kGoesOnAfterError) {
+      try {
         return read();
-      } else {
-        try {
-          return read();
-        } catch (...) {
-          reader_.reset();
-          throw;
-        }
+      } catch (...) {
+        if (!reader_->goes_on_after_error()) leave_file();
+        throw;
       }
+    }
+    void leave_file() {
+      detail::warn_of_file_left(Format::kName, path_);
+      reader_.reset();
     }
     std::int64_t join_batches(std::int64_t count, Batch& batch) {
       std::vector<Batch> parts;
@@ -192,8 +195,9 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
 
     const IteratorPtr<std::string> names_;
     const Format format_;
+    std::string path_;  // of the open file
     std::optional<Reader> reader_;
-    Position before_;  // the name of the open file
+    Position before_;  // its name
   };
 
   const Format format_;

@@ -27,8 +27,10 @@ namespace cohort::io {
 ///     for (std::string_view record; reader.next(record);) …
 ///
 /// Both checksums of every record are checked. A record that is damaged or ends early is an
-/// InvalidArgument that names the file, the byte and the number of the record; the reader then
-/// stays where it was. No length in a file makes it allocate more than twice what the file holds.
+/// InvalidArgument that names the file, the byte and the number of the record. Behind damaged data
+/// the reader goes on: the next call gives the next record. Behind a damaged length nothing tells
+/// where the next record begins: the reader stays where it was, and `can_go_on` is false. No length
+/// in a file makes it allocate more than twice what the file holds.
 /// Belongs to one thread at a time; the blocks it gives away may be dropped in any.
 class TFRecordReader {
  public:
@@ -52,15 +54,20 @@ class TFRecordReader {
   std::int64_t record() const { return record_; }
   void seek(std::int64_t offset, std::int64_t record);
 
+  /// False after an error that leaves nothing to be read: every further call throws it again.
+  bool can_go_on() const { return can_go_on_; }
+
   const std::string& path() const { return source_->path(); }
 
  private:
   bool find_record(Span& data);
+  void pass_record();
   std::uint64_t checked_length(const char* header);
   std::size_t fill_to() const;
   bool read_more();
   void make_room();
   void check(std::string_view bytes, std::string_view name) const;
+  void pass_damaged_record();
   [[noreturn]] void fail(std::string_view what) const;
 
   std::unique_ptr<ByteSource> source_;
@@ -72,6 +79,8 @@ class TFRecordReader {
   std::int64_t asked_ = 0;       // records, by next_block
   std::int64_t most_asked_ = 0;  // the most of these
   bool is_shared_ = false;       // whether block_ was given away
+  bool is_framed_ = false;       // whether all needed_ bytes are held, of a length that is right
+  bool can_go_on_ = true;
   char known_header_[12] = {};   // length and checksum that were right the last time
   std::int64_t offset_ = 0;
   std::int64_t record_ = 0;

@@ -55,8 +55,13 @@ TFRecordReader::TFRecordReader(const std::string& path, Compression compression)
 
 bool TFRecordReader::next(std::string_view& record) {
   Span data;
-  while (!find_record(data)) {
-    if (!read_more()) return false;
+  try {
+    while (!find_record(data)) {
+      if (!read_more()) return false;
+    }
+  } catch (...) {
+    pass_damaged_record();
+    throw;
   }
   record = data.of(block_.get());
   return true;
@@ -77,8 +82,11 @@ std::int64_t TFRecordReader::next_block(std::int64_t max_records,
         break;
       }
     }
-  } catch (const InvalidArgument&) {
-    if (found == 0) throw;  // else the next call, which starts at the damaged record
+  } catch (...) {
+    if (found == 0) {  // else the next call, which starts at the damaged record
+      pass_damaged_record();
+      throw;
+    }
   }
   if (found > 0) {
     block = block_;
@@ -93,6 +101,7 @@ void TFRecordReader::seek(std::int64_t offset, std::int64_t record) {
   record_ = record;
   begin_ = end_ = 0;
   needed_ = kHeader;
+  can_go_on_ = true;
 }
 
 /// Takes the next record if the block holds all of it; else sets how much is needed.
@@ -100,18 +109,30 @@ bool TFRecordReader::find_record(Span& data) {
   const char* at = block_.get() + begin_;
   const std::size_t held = end_ - begin_;
   needed_ = kHeader;
+  is_framed_ = false;
   if (held < needed_) return false;
   const auto length = checked_length(at);
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (length > kMost - kHeader - kChecksum) fail(cat("its length is ", length));
   needed_ = kHeader + length + kChecksum;
   if (held < needed_) return false;
+  is_framed_ = true;
   check({at + kHeader, length}, "data");
   data = {begin_ + kHeader, length};
+  pass_record();
+  return true;
+}
+
+void TFRecordReader::pass_record() {
   begin_ += needed_;
   offset_ += static_cast<std::int64_t>(needed_);
   ++record_;
-  return true;
+}
+
+/// Goes behind the record that an error is about, if its length is known.
+void TFRecordReader::pass_damaged_record() {
+  can_go_on_ = is_framed_;
+  if (is_framed_) pass_record();
 }
 
 /// The length at the start of a record. Records of one length are the rule: it is checked when it

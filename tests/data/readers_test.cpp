@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "cohort/io/npy.h"
+#include "tests/base/captured_log.h"
 #include "tests/data/elements.h"
 
 namespace cohort::data {
@@ -34,6 +35,14 @@ class Readers : public testing::Test {
       writer.close();
     }
     return paths;
+  }
+  /// Changes a bit of a byte of a file.
+  static void damage(const std::string& path, std::streamoff byte) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(byte);
+    const auto changed = static_cast<char>(file.get() ^ 1);
+    file.seekp(byte);
+    file.put(changed);
   }
   const std::string folder_ = cat(testing::TempDir(), "cohort_readers_", getpid());
 };
@@ -67,6 +76,34 @@ TEST_F(Readers, CanBeStoppedBehindAnyElement) {
   EXPECT_RESUMES(csv(add("c", "x,y\n1,2\n3,4\n5,6\n"), {.header = true}));
   EXPECT_RESUMES(fixed_length_records(add("f", "aabbccdd"), {.record_bytes = 2}));
   EXPECT_RESUMES(npy(array).shuffle(6).batch(2));
+}
+
+TEST_F(Readers, GoOnBehindARecordWhoseDataIsDamaged) {
+  const auto files = records("ab", 4);
+  damage(files[0], 18 + 13);  // the data of record 1
+  const CapturedLog log;
+  ErrorCount count;
+  EXPECT_THAT(elements_of(tf_records(files).ignore_errors({.count = count})),
+              ElementsAre("a0", "a2", "a3", "b0", "b1", "b2", "b3"));
+  EXPECT_EQ(count.get(), 1);
+  EXPECT_THAT(log.lines(), testing::IsEmpty());
+  EXPECT_FAILS(elements_of(tf_records(files)), InvalidArgument, "record 1 at byte 18");
+
+  auto iterator = tf_records(files).iterator();
+  iterator.next();
+  EXPECT_FAILS(iterator.next(), InvalidArgument, "data");
+  auto resumed = tf_records(files).iterator();
+  resumed.restore(iterator.position());
+  EXPECT_EQ(resumed.next(), "a2");
+}
+
+TEST_F(Readers, LeaveAFileBehindADamagedLengthAndSaySo) {
+  const auto files = records("ab", 4);
+  damage(files[0], 18);  // the length of record 1
+  const CapturedLog log;
+  EXPECT_THAT(elements_of(tf_records(files).ignore_errors()),
+              ElementsAre("a0", "b0", "b1", "b2", "b3"));
+  EXPECT_EQ(log.count(log::Level::WARNING, cat("the rest of ", files[0], " is left out")), 1);
 }
 
 TEST_F(Readers, NameAFileThatIsMissing) {

@@ -233,7 +233,35 @@ TEST_F(TFRecord, NamesTheRecordWhoseDataIsDamaged) {
   EXPECT_TRUE(reader.next(record));
   EXPECT_FAILS(reader.next(record), InvalidArgument,
                path + ": record 1 at byte 20: the checksum of its data is wrong: expected ");
-  EXPECT_FAILS(reader.next(record), InvalidArgument, "record 1 at byte 20");
+}
+
+TEST_F(TFRecord, GoesOnBehindDamagedData) {
+  const std::string path = write_changed({"zero", "one", "two", "three"}, [](std::string& bytes) {
+    bytes[20 + 13] ^= 1;       // of "one"
+    bytes[20 + 19 + 13] ^= 1;  // of "two"
+  });
+  TFRecordReader by_one(path);
+  std::string_view record;
+  EXPECT_TRUE(by_one.next(record));
+  EXPECT_FAILS(by_one.next(record), InvalidArgument, "record 1 at byte 20");
+  EXPECT_TRUE(by_one.can_go_on());
+  EXPECT_EQ(by_one.offset(), 39);
+  EXPECT_FAILS(by_one.next(record), InvalidArgument, "record 2 at byte 39");
+  EXPECT_THAT(with_next(by_one), ElementsAre("three"));
+
+  TFRecordReader by_blocks(path);
+  EXPECT_FAILS(with_blocks(by_blocks, 10), InvalidArgument, "record 1 at byte 20");
+  EXPECT_FAILS(with_blocks(by_blocks, 10), InvalidArgument, "record 2 at byte 39");
+  EXPECT_THAT(with_blocks(by_blocks, 10), ElementsAre("three"));
+}
+
+TEST_F(TFRecord, StaysBeforeADamagedLength) {
+  TFRecordReader reader(write_changed({"zero", "one"}, [](std::string& bytes) { bytes[20] ^= 1; }));
+  EXPECT_FAILS(with_next(reader), InvalidArgument, "length");
+  EXPECT_FALSE(reader.can_go_on());
+  EXPECT_FAILS(with_next(reader), InvalidArgument, "record 1 at byte 20");
+  reader.seek(0, 0);
+  EXPECT_TRUE(reader.can_go_on());
 }
 
 TEST_F(TFRecord, GivesTheRecordsBeforeTheDamagedOneFirst) {
