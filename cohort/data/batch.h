@@ -201,10 +201,8 @@ void pad_alike(std::vector<T>& elements, const PaddedBatchOptions& options) {
 /// Turns padded elements into a batch.
 template <class T>
 Batched<T> stack_padded(std::vector<T> elements, const PaddedBatchOptions& options) {
-  pad_alike(elements, options);
-  std::vector<const T*> pointers;
-  for (const T& element : elements) pointers.push_back(&element);
-  return stack(std::span<const T* const>(pointers));
+  if constexpr (!std::is_same_v<T, bool>) pad_alike(elements, options);  // numbers are alike
+  return stack(elements);
 }
 }  // namespace detail
 

@@ -63,6 +63,27 @@ at::Tensor stack_numbers(const void* numbers, std::int64_t count, c10::ScalarTyp
   return result;
 }
 
+at::Tensor stack_bools(const std::vector<bool>& bools) {
+  at::Tensor result = at::empty({static_cast<std::int64_t>(bools.size())}, at::kBool);
+  std::copy(bools.begin(), bools.end(), result.data_ptr<bool>());
+  return result;
+}
+
+std::vector<at::Tensor> stack_bools(std::span<const std::vector<bool>* const> vectors) {
+  const std::size_t length = vectors[0]->size();
+  std::vector<std::vector<bool>> places(length);
+  for (std::size_t i = 0; i < vectors.size(); ++i) {
+    if (vectors[i]->size() != length) {
+      throw ValueError("dataset.batch", cat("element ", i, " has another length: expected ", length,
+                                            ", got ", vectors[i]->size()));
+    }
+    for (std::size_t p = 0; p < length; ++p) places[p].push_back((*vectors[i])[p]);
+  }
+  std::vector<at::Tensor> stacks;
+  for (const std::vector<bool>& place : places) stacks.push_back(stack_bools(place));
+  return stacks;
+}
+
 Strings stack_strings(std::span<const std::string* const> strings) {
   std::vector<std::string_view> views;
   views.reserve(strings.size());

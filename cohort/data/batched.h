@@ -17,8 +17,9 @@ namespace cohort::data {
 namespace detail {
 
 template <class T>
-inline constexpr bool kBatchLeaf = std::is_arithmetic_v<T> || std::same_as<T, at::Tensor> ||
-                                   std::same_as<T, std::string> || std::same_as<T, Strings>;
+inline constexpr bool kBatchLeaf =
+    std::is_arithmetic_v<T> || std::same_as<T, at::Tensor> || std::same_as<T, std::string> ||
+    std::same_as<T, Strings> || std::same_as<T, std::vector<bool>>;
 /// A leaf that stays of its type in a batch.
 template <class T>
 inline constexpr bool kFixedLeaf = std::same_as<T, at::Tensor> || std::same_as<T, Strings>;
@@ -50,6 +51,9 @@ constexpr bool is_batchable() {
 
 at::Tensor stack_tensors(std::span<const at::Tensor* const> tensors);
 at::Tensor stack_numbers(const void* numbers, std::int64_t count, c10::ScalarType dtype);
+at::Tensor stack_bools(const std::vector<bool>& bools);
+/// As vectors of other numbers are stacked: a tensor for each place.
+std::vector<at::Tensor> stack_bools(std::span<const std::vector<bool>* const> vectors);
 Strings stack_strings(std::span<const std::string* const> strings);
 Strings stack_strings(std::span<const Strings* const> strings);
 
@@ -76,6 +80,8 @@ struct StackLeaves {
       return stack_tensors(leaves);
     } else if constexpr (std::is_arithmetic_v<T>) {
       return stack_numbers(leaves);
+    } else if constexpr (std::same_as<T, std::vector<bool>>) {
+      return stack_bools(leaves);
     } else {
       return stack_strings(leaves);
     }
@@ -117,6 +123,17 @@ concept Batchable = detail::is_batchable<T, false>();
 template <Batchable T>
 auto stack(std::span<const T* const> elements) {
   return nest::zip(detail::StackLeaves(), elements);
+}
+template <Batchable T>
+auto stack(const std::vector<T>& elements) {
+  if constexpr (std::same_as<T, bool>) {  // a vector<bool> has no bools to point to
+    return detail::stack_bools(elements);
+  } else {
+    std::vector<const T*> pointers;
+    pointers.reserve(elements.size());
+    for (const T& element : elements) pointers.push_back(&element);
+    return stack(std::span<const T* const>(pointers));
+  }
 }
 
 namespace detail {

@@ -81,6 +81,14 @@ void transfer(Archive& archive, T& value) {
       if constexpr (Archive::kReads) value.emplace_back();
       transfer(archive, value[i]);
     }
+  } else if constexpr (std::is_same_v<Plain, std::vector<bool>>) {  // has no bools to refer to
+    const std::size_t size = length(value.size());
+    if constexpr (Archive::kReads) value.clear();
+    for (std::size_t i = 0; i < size; ++i) {
+      bool part = !Archive::kReads && value[i];
+      transfer(archive, part);
+      if constexpr (Archive::kReads) value.push_back(part);
+    }
   } else if constexpr (nest::Map<Plain>) {
     std::size_t size = length(value.size());
     if constexpr (Archive::kReads) {

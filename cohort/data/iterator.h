@@ -40,9 +40,7 @@ class Iterator {
       elements.push_back(std::move(element));
     }
     if constexpr (Batchable<T>) {
-      std::vector<const T*> pointers;
-      for (const T& each : elements) pointers.push_back(&each);
-      if (!elements.empty()) batch = stack(std::span<const T* const>(pointers));
+      if (!elements.empty()) batch = stack(elements);
     }
     return static_cast<std::int64_t>(elements.size());
   }

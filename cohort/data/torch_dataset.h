@@ -41,9 +41,7 @@ class TorchRows : public Rows<T> {
     std::vector<T> elements;
     for (const std::int64_t row : rows) elements.push_back(at(row));
     if constexpr (Batchable<T>) {
-      std::vector<const T*> each;
-      for (const T& element : elements) each.push_back(&element);
-      if (!each.empty()) return stack(std::span<const T* const>(each));
+      if (!elements.empty()) return stack(elements);
     }
     return {};
   }

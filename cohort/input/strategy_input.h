@@ -20,8 +20,10 @@ inline constexpr bool kIsDataset<data::Dataset<T>> = true;
 
 /// Tensors, or numbers, which make up one array.
 template <class T>
-concept ListOfArrays = nest::List<T> && (std::is_same_v<T, std::vector<at::Tensor>> ||
-                                         std::is_arithmetic_v<typename T::value_type>);
+concept ListOfArrays =
+    std::is_same_v<T, std::vector<bool>> ||
+    (nest::List<T> && (std::is_same_v<T, std::vector<at::Tensor>> ||
+                       std::is_arithmetic_v<typename T::value_type>));
 
 }  // namespace detail
 
@@ -79,10 +81,7 @@ auto Strategy::make_numpy_dataset(const Nest& arrays) const {
   if constexpr (std::is_convertible_v<const Nest&, std::string>) {
     return data::npy(arrays);
   } else if constexpr (detail::ListOfArrays<Nest>) {
-    std::vector<const typename Nest::value_type*> each;
-    for (const auto& array : arrays) each.push_back(&array);
-    return data::from_tensor_slices(
-        data::stack(std::span<const typename Nest::value_type* const>(each)));
+    return data::from_tensor_slices(data::stack(arrays));
   } else {
     return data::from_tensor_slices(arrays);
   }

@@ -48,6 +48,14 @@ TEST_F(AFileCache, GivesTheElementsOfTheFirstPassWithoutTheInput) {
   EXPECT_EQ(files(), 1u);
 }
 
+TEST_F(AFileCache, KeepsVectorsOfBools) {
+  const auto windows =
+      range(3).map([](std::int64_t x) { return x != 1; }).window({.size = 3}).cache(path_);
+  for (int pass = 0; pass < 2; ++pass) {
+    EXPECT_EQ(windows.iterator().next(), std::vector<bool>({true, false, true}));
+  }
+}
+
 TEST_F(AFileCache, KeepsAnyNest) {
   const auto deep = range(2).map([](std::int64_t x) {
     const auto n = static_cast<std::size_t>(x);

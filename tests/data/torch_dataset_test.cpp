@@ -24,6 +24,16 @@ TEST(ADatasetOfLibTorch, GivesPairsOfDataAndTarget) {
   EXPECT_EQ(from_torch(Tens()).shuffle(3).cardinality(), 3);
 }
 
+/// Whether i is even.
+struct Evens : torch::data::datasets::Dataset<Evens, bool> {
+  bool get(std::size_t index) override { return index % 2 == 0; }
+  c10::optional<std::size_t> size() const override { return 3; }
+};
+
+TEST(ADatasetOfLibTorch, MayBeOfBools) {
+  EXPECT_THAT(elements_of(from_torch(Evens()).batch(3)), ElementsAre("[3]{1 0 1}"));
+}
+
 TEST(ADatasetOfLibTorch, WithoutTargetsGivesTheData) {
   const torch::data::datasets::TensorDataset tensors(torch::arange(3));
   EXPECT_THAT(elements_of(from_torch(tensors)), ElementsAre("[]{0}", "[]{1}", "[]{2}"));

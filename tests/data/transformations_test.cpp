@@ -167,6 +167,30 @@ TEST(Batch, KeepsTheTypeOfAStruct) {
               ElementsAre("[2]{0 0} []{p0}", "[2]{1 1} []{p1}", "[2]{2 2} []{p2}"));
 }
 
+const auto is_even = [](std::int64_t x) { return x % 2 == 0; };
+
+TEST(Batch, OfBoolsIsATensorOfThem) {
+  const Dataset<bool> even = range(6).map(is_even);
+  EXPECT_THAT(elements_of(even.batch(3)), ElementsAre("[3]{1 0 1}", "[3]{0 1 0}"));
+  EXPECT_EQ(even.batch(3).iterator().next()->scalar_type(), at::kBool);
+  EXPECT_THAT(elements_of(even.padded_batch(4)), ElementsAre("[4]{1 0 1 0}", "[2]{1 0}"));
+  EXPECT_THAT(elements_of(even.bucket_by_sequence_length(
+                  [](bool x) { return x ? 1 : 9; }, {.boundaries = {5}, .batch_sizes = {3, 2}})),
+              ElementsAre("[2]{0 0}", "[3]{1 1 1}", "[1]{0}"));
+  EXPECT_THAT(elements_of(even.shuffle(1).cache().batch(2).unbatch()),
+              ElementsAre("[]{1}", "[]{0}", "[]{1}", "[]{0}", "[]{1}", "[]{0}"));
+  EXPECT_THAT(elements_of(zip(range(3), even).batch(3)), ElementsAre("[3]{0 1 2} [3]{1 0 1}"));
+  EXPECT_THAT(elements_of(even.batch(2, [](const std::vector<bool>& both) { return both[0]; })),
+              ElementsAre("1", "1", "1"));
+}
+
+TEST(Batch, OfWindowsOfBoolsHasATensorForEachPlace) {
+  const auto windows = range(6).map(is_even).window({.size = 3});
+  EXPECT_THAT(elements_of(windows.batch(2)), ElementsAre("[2]{1 0} [2]{0 1} [2]{1 0}"));
+  const auto uneven = range(5).map(is_even).window({.size = 3});
+  EXPECT_FAILS(elements_of(uneven.batch(2)), ValueError, "expected 3, got 2");
+}
+
 TEST(Batch, OfDifferentShapesNamesTheElementAndTheWayOut) {
   const auto growing = range(3).map([](std::int64_t n) { return torch::ones({n}); });
   EXPECT_FAILS(elements_of(growing.batch(3)), InvalidArgument, "element 1");

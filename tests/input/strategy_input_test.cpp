@@ -98,6 +98,8 @@ TEST(NumpyDatasets, AreTheRowsOfArrays) {
               ElementsAre("0", "1", "2"));
   EXPECT_THAT(steps_of(strategy.make_numpy_dataset(std::vector<int>{4, 5}), 1),
               ElementsAre("4", "5"));
+  EXPECT_THAT(steps_of(strategy.make_numpy_dataset(std::vector<bool>{true, false}), 1),
+              ElementsAre("1", "0"));
   EXPECT_THAT(steps_of(strategy.make_numpy_dataset(
                            std::vector<at::Tensor>{torch::ones({2}), torch::zeros({2})}),
                        1),
