@@ -6,6 +6,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/node.h"
+#include "cohort/data/user_function.h"
 
 /// Stages that put elements together, and take them apart: batch, padded_batch,
 /// bucket_by_sequence_length, unbatch.
@@ -134,17 +135,24 @@ class Collate : public UnaryNode<std::invoke_result_t<F&, std::vector<T>>, T> {
       }
       const auto rows = static_cast<std::int64_t>(elements.size());
       if (rows == 0 || (rows < size_ && options_.drop_remainder)) return false;
-      batch = collate_(std::move(elements));
+      batch = call_for_element("batch", number_++, [&] { return collate_(std::move(elements)); });
       return true;
     }
-    void save(PositionWriter& position) const override { input_->save(position); }
-    void restore(PositionReader& position) override { input_->restore(position); }
+    void save(PositionWriter& position) const override {
+      position.put(number_);
+      input_->save(position);
+    }
+    void restore(PositionReader& position) override {
+      number_ = position.get();
+      input_->restore(position);
+    }
 
    private:
     const IteratorPtr<T> input_;
     const std::int64_t size_;
     F collate_;
     const BatchOptions options_;
+    std::int64_t number_ = 0;  // of the next batch
   };
 
   const std::int64_t size_;
@@ -368,8 +376,10 @@ class Bucket : public UnaryNode<Batched<T>, T> {
     std::optional<std::size_t> read() {
       Waiting waiting{{}, input_->position(), read_};
       if (!input_->next(waiting.element)) return std::nullopt;
-      ++read_;
-      const auto length = static_cast<std::int64_t>(length_(std::as_const(waiting.element)));
+      const auto length =
+          call_for_element("bucket_by_sequence_length", read_++, [&] {
+            return static_cast<std::int64_t>(length_(std::as_const(waiting.element)));
+          });
       const auto& bounds = options_.boundaries;
       const std::size_t bucket =
           std::upper_bound(bounds.begin(), bounds.end(), length) - bounds.begin();

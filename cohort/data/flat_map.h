@@ -5,6 +5,7 @@
 #include "cohort/base/error.h"
 #include "cohort/data/map.h"
 #include "cohort/data/node.h"
+#include "cohort/data/user_function.h"
 
 namespace cohort::data {
 
@@ -54,7 +55,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   }
   ElementSpec spec() const override { return {}; }
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_, fn_, options_, iteration);
+    return std::make_unique<Running>(this->input_, fn_, name_, options_, iteration);
   }
 
  private:
@@ -87,9 +88,11 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
 
   class Running : public Iterator<Out> {
    public:
-    Running(TypedPtr<In> input, F fn, InterleaveOptions options, const Iteration& iteration)
+    Running(TypedPtr<In> input, F fn, std::string name, InterleaveOptions options,
+            const Iteration& iteration)
         : input_(std::move(input)),
           fn_(std::move(fn)),
+          name_(std::move(name)),
           options_(options),
           iteration_(iteration),
           running_input_(input_->iterate(iteration)),
@@ -98,16 +101,14 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
     bool next(Out& element) override {
       for (; !filled_ && turn_ < cycle_.size(); ++turn_) open(cycle_[turn_]);
       if (!std::exchange(filled_, true)) turn_ = 0;
-      while (any_open()) {
+      while (any_open() || !ended_) {
         Lane& lane = cycle_[turn_];
         if (lane.running && lane.running->next(element)) {
           if (++in_block_ == options_.block_length) pass_turn();
           return true;
         }
-        if (lane.running) {  // it has ended; the next dataset takes its place, from its next turn
-          lane = {};
-          open(lane);
-        }
+        lane = {};  // it has ended, or could not be made; the next one takes its place, from its
+        open(lane);  // next turn
         pass_turn();
       }
       return false;
@@ -176,7 +177,9 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
       ended_ = !running_input_->next(element);
       if (ended_) return;
       opened.number = opened_++;
-      opened.running = fn_(std::as_const(element)).node()->iterate(iteration_.inner(opened.number));
+      const auto dataset = call_for_element(name_, opened.number,
+                                            [&] { return fn_(std::as_const(element)); });
+      opened.running = dataset.node()->iterate(iteration_.inner(opened.number));
       if (options_.parallel) {
         opened.running =
             std::make_unique<typename Prefetch<Out>::Running>(std::move(opened.running), 64);
@@ -186,6 +189,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
 
     const TypedPtr<In> input_;
     F fn_;
+    const std::string name_;
     const InterleaveOptions options_;
     const Iteration iteration_;
     IteratorPtr<In> running_input_;

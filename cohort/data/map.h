@@ -8,6 +8,7 @@
 #include "cohort/base/random.h"
 #include "cohort/data/node.h"
 #include "cohort/data/read_ahead.h"
+#include "cohort/data/user_function.h"
 
 namespace cohort::data {
 
@@ -115,7 +116,8 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
     auto transform = [shared = shared_, seed, input_spec = this->input_->spec()](
                          In&& element, std::int64_t number) -> Out {
       const auto generator = [&] { return detail::element_generator(mix(seed, number)); };
-      Out made = detail::call_map(shared->fn, element, generator);
+      Out made = call_for_element(
+          "map", number, [&] { return detail::call_map(shared->fn, element, generator); });
       shared->spec.learn(made, input_spec);
       return made;
     };
@@ -217,12 +219,18 @@ class Filter : public UnaryNode<T> {
         : input_(std::move(input)), predicate_(std::move(predicate)) {}
     bool next(T& element) override {
       while (input_->next(element)) {
-        if (holds(element)) return true;
+        if (call_for_element("filter", number_++, [&] { return holds(element); })) return true;
       }
       return false;
     }
-    void save(PositionWriter& position) const override { input_->save(position); }
-    void restore(PositionReader& position) override { input_->restore(position); }
+    void save(PositionWriter& position) const override {
+      position.put(number_);
+      input_->save(position);
+    }
+    void restore(PositionReader& position) override {
+      number_ = position.get();
+      input_->restore(position);
+    }
 
    private:
     bool holds(const T& element) {
@@ -235,6 +243,7 @@ class Filter : public UnaryNode<T> {
 
     const IteratorPtr<T> input_;
     F predicate_;
+    std::int64_t number_ = 0;  // of the next element of the input
   };
 
   const F predicate_;

@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/node.h"
+#include "cohort/data/user_function.h"
 
 /// Stages that look at an element's place among the others: enumerate, scan, window.
 namespace cohort::data {
@@ -89,8 +90,9 @@ class Scan
     bool next(Out& element) override {
       T input{};
       if (!input_->next(input)) return false;
-      ++given_;
-      auto [state, made] = fn_(std::as_const(state_), std::as_const(input));
+      auto [state, made] = call_for_element("scan", given_++, [&] {
+        return fn_(std::as_const(state_), std::as_const(input));
+      });
       state_ = std::move(state);
       element = std::move(made);
       return true;

@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/data/node.h"
+#include "cohort/data/user_function.h"
 
 /// Sources in memory: tensors, their rows, numbers, and a function of the user's.
 namespace cohort::data {
@@ -115,9 +116,10 @@ class Generator : public TypedNode<T> {
     explicit Running(std::function<Next()> make) : make_(std::move(make)) {}
     bool next(T& element) override {
       if (ended_) return false;
-      if (!next_) next_ = make_();
-      ++given_;
-      std::optional<T> made = next_();
+      std::optional<T> made = call_for_element("from_generator", given_++, [&] {
+        if (!next_) next_ = make_();
+        return next_();
+      });
       ended_ = !made;
       if (made) element = *std::move(made);
       return !ended_;

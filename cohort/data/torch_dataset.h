@@ -35,7 +35,8 @@ class TorchRows : public Rows<T> {
   std::int64_t size() const override { return size_; }
   T at(std::int64_t row) const override {
     const MutexLock lock(mutex_);
-    return element_of(dataset_.get(static_cast<std::size_t>(row)));
+    return element_of(call_for_element(
+        "from_torch", row, [&] { return dataset_.get(static_cast<std::size_t>(row)); }));
   }
   typename Rows<T>::Batch gather(std::span<const std::int64_t> rows) const override {
     std::vector<T> elements;
