@@ -42,6 +42,7 @@ class Batch : public UnaryNode<Batched<T>, T> {
   std::string name() const override {
     return cat("batch(", size_, options_.drop_remainder ? ", drop_remainder" : "", ')');
   }
+  std::string position_kind() const override { return name(); }
   Node::Role role() const override { return Node::Role::BATCHES; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<Batch>(typed<T>(inputs[0]), size_, options_, wanted_);
@@ -106,6 +107,7 @@ class Collate : public UnaryNode<std::invoke_result_t<F&, std::vector<T>>, T> {
   }
 
   std::string name() const override { return cat("batch(", size_, ", collate)"); }
+  std::string position_kind() const override { return name(); }
   Node::Role role() const override { return Node::Role::BATCHES; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<Collate>(typed<T>(inputs[0]), size_, collate_, options_);
@@ -240,7 +242,7 @@ class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)),
     explicit Running(IteratorPtr<In> input) : input_(std::move(input)) {}
     bool next(Out& element) override {
       while (row_ == rows_) {
-        before_ = input_->position();
+        before_ = keeper_.of(*input_);
         if (!input_->next(batch_)) return false;
         row_ = 0;
         rows_ = rows_of(batch_);
@@ -250,13 +252,11 @@ class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)),
     }
     void save(PositionWriter& position) const override {
       position.put(row_ < rows_ ? row_ : 0);
-      position.put(row_ < rows_ ? before_ : input_->position());
+      position.put(row_ < rows_ ? before_.get() : input_->position());
     }
     void restore(PositionReader& position) override {
       const std::int64_t row = position.get();
-      const Position before = position.get_position();
-      PositionReader reader(before);
-      input_->restore(reader);
+      input_->go_to(position.get_position());
       row_ = rows_ = 0;
       this->skip(row);
     }
@@ -273,7 +273,8 @@ class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)),
 
     const IteratorPtr<In> input_;
     In batch_{};
-    Position before_;  // the batch
+    PositionKeeper keeper_;
+    KeptPosition before_;  // the batch
     std::int64_t row_ = 0, rows_ = 0;
   };
 };
@@ -341,7 +342,7 @@ class Bucket : public UnaryNode<Batched<T>, T> {
     }
     /// Where the oldest element that waits was read, and which of those since then wait.
     void save(PositionWriter& position) const override {
-      std::map<std::int64_t, const Position*> waiting;
+      std::map<std::int64_t, const KeptPosition*> waiting;
       for (const auto& bucket : buckets_) {
         for (const Waiting& each : bucket) waiting.emplace(each.number, &each.before);
       }
@@ -349,14 +350,12 @@ class Bucket : public UnaryNode<Batched<T>, T> {
       for (const auto& [number, before] : waiting) numbers.push_back(number);
       position.put(read_);
       position.put(Position(std::move(numbers)));
-      position.put(waiting.empty() ? input_->position() : *waiting.begin()->second);
+      position.put(waiting.empty() ? input_->position() : waiting.begin()->second->get());
     }
     void restore(PositionReader& position) override {
       const std::int64_t read = position.get();
       const std::vector<std::int64_t> waiting = position.get_position().numbers();
-      const Position before = position.get_position();
-      PositionReader reader(before);
-      input_->restore(reader);
+      input_->go_to(position.get_position());
       read_ = waiting.empty() ? read : waiting[0];
       for (const std::int64_t number : waiting) {
         read_ += input_->skip(number - read_);
@@ -368,13 +367,13 @@ class Bucket : public UnaryNode<Batched<T>, T> {
    private:
     struct Waiting {
       T element{};
-      Position before;  // the input's
+      KeptPosition before;  // the input's
       std::int64_t number = 0;
     };
 
     /// Puts the next element into its bucket; nothing at the end.
     std::optional<std::size_t> read() {
-      Waiting waiting{{}, input_->position(), read_};
+      Waiting waiting{{}, keeper_.of(*input_), read_};
       if (!input_->next(waiting.element)) return std::nullopt;
       const auto length =
           call_for_element("bucket_by_sequence_length", read_++, [&] {
@@ -400,6 +399,7 @@ class Bucket : public UnaryNode<Batched<T>, T> {
     const IteratorPtr<T> input_;
     Length length_;
     const BucketOptions options_;
+    PositionKeeper keeper_;
     std::vector<std::vector<Waiting>> buckets_;
     std::int64_t read_ = 0;  // elements of the input
   };

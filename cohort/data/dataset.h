@@ -59,15 +59,18 @@ class DatasetIterator {
   /// gives its elements in no order.
   Position position() const {
     PositionWriter writer;
+    writer.put_stages(position_stages(*node_));
     writer.put(iteration_.seed);
     writer.put(iteration_.epoch);
     running_->save(writer);
     return writer.take();
   }
 
-  /// Goes on from a position of the same dataset, of this process or another one.
+  /// Goes on from a position of the same dataset, of this process or another one. Throws
+  /// InvalidArgument for one of another pipeline.
   void restore(const Position& position) {
     PositionReader reader(position);
+    reader.expect_stages(position_stages(*node_));
     iteration_.seed = reader.get_unsigned();
     iteration_.epoch = reader.get_unsigned();
     node_->set_passes(iteration_.epoch + 1);

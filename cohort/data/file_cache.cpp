@@ -11,14 +11,6 @@
 namespace cohort::data::detail {
 namespace {
 
-/// "range(4).map.shuffle(10)", with the inputs of stages that have several in brackets.
-std::string stages(const Node& node) {
-  std::string before;
-  const std::vector<NodePtr> inputs = node.inputs();
-  for (const NodePtr& input : inputs) before += stages(*input) + (inputs.size() > 1 ? "; " : ".");
-  return before + node.name();
-}
-
 std::string unfinished(const std::string& path) {
   static std::atomic<int> number{0};
   return cat(path, ".unfinished_", ::getpid(), '_', number++);
@@ -28,7 +20,8 @@ std::string unfinished(const std::string& path) {
 
 std::string cache_header(const std::string& type, const Node& input) {
   const std::int64_t count = input.cardinality();
-  return cat("cohort cache 1\nelements: ", type, "\nof: ", stages(input), '\n',
+  const std::string stages = describe_stages(input, [](const Node& node) { return node.name(); });
+  return cat("cohort cache 1\nelements: ", type, "\nof: ", stages, '\n',
              count < 0 ? "" : cat("in all: ", count, '\n'));
 }
 

@@ -141,14 +141,12 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
       const auto [a, b] = reader_ ? reader_->place() : std::pair<std::int64_t, std::int64_t>();
       position.put(a);
       position.put(b);
-      position.put(reader_ ? before_ : names_->position());
+      position.put(reader_ ? before_.get() : names_->position());
     }
     void restore(PositionReader& position) override {
       const bool is_open = position.get() != 0;
       const std::int64_t a = position.get(), b = position.get();
-      const Position names = position.get_position();
-      PositionReader reader(names);
-      names_->restore(reader);
+      names_->go_to(position.get_position());
       if (is_open && open()) reader_->seek(a, b);
     }
 
@@ -156,7 +154,7 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
     /// Makes sure that a file is open; false if there are no more.
     bool open() {
       if (reader_) return true;
-      before_ = names_->position();
+      before_ = keeper_.of(*names_);
       if (!names_->next(path_)) return false;
       reader_.emplace(path_, format_);
       return true;
@@ -197,7 +195,8 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
     const Format format_;
     std::string path_;  // of the open file
     std::optional<Reader> reader_;
-    Position before_;  // its name
+    PositionKeeper keeper_;
+    KeptPosition before_;  // its name
   };
 
   const Format format_;

@@ -44,6 +44,9 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   }
 
   std::string name() const override { return name_; }
+  std::string position_kind() const override {
+    return cat(name_, '(', options_.cycle_length, ", ", options_.block_length, ')');
+  }
   Node::Role role() const override {
     return reads_files() ? Node::Role::READER : Node::Role::CHANGES;
   }
@@ -138,13 +141,12 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
       for (Lane& lane : cycle_) {
         opened_ = position.get();
         if (opened_ < 0) continue;
-        go_to(position.get_position());
+        move_input(position.get_position());
         const Position inside = position.get_position();
         open(lane);
-        PositionReader at_lane(inside);
-        if (lane.running) lane.running->restore(at_lane);
+        if (lane.running) lane.running->go_to(inside);
       }
-      go_to(position.get_position());
+      move_input(position.get_position());
       opened_ = opened;
       ended_ = ended;
     }
@@ -152,7 +154,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
    private:
     struct Lane {
       IteratorPtr<Out> running;
-      Position before;           // the input's, before the element that this is made of
+      KeptPosition before;       // the input's, before the element that this is made of
       std::int64_t number = -1;  // of that element
     };
 
@@ -160,10 +162,9 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
       return std::any_of(cycle_.begin(), cycle_.end(),
                          [](const Lane& lane) { return lane.running != nullptr; });
     }
-    void go_to(const Position& of_input) {
+    void move_input(const Position& of_input) {
       running_input_ = input_->iterate(iteration_);
-      PositionReader reader(of_input);
-      running_input_->restore(reader);
+      running_input_->go_to(of_input);
     }
     void pass_turn() {
       turn_ = (turn_ + 1) % cycle_.size();
@@ -172,7 +173,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
     void open(Lane& lane) {
       if (ended_) return;
       Lane opened;
-      opened.before = running_input_->position();
+      opened.before = keeper_.of(*running_input_);
       In element{};
       ended_ = !running_input_->next(element);
       if (ended_) return;
@@ -193,6 +194,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
     const InterleaveOptions options_;
     const Iteration iteration_;
     IteratorPtr<In> running_input_;
+    PositionKeeper keeper_;
     std::vector<Lane> cycle_;
     std::size_t turn_ = 0;
     std::int64_t in_block_ = 0, opened_ = 0;

@@ -59,10 +59,16 @@ class Iterator {
   /// Goes to where another iterator of the same stage stood. Called before anything else.
   virtual void restore(PositionReader& position) = 0;
 
+  /// The same with a position of its own.
   Position position() const {
     PositionWriter writer;
     save(writer);
     return writer.take();
+  }
+  void go_to(const Position& position) {
+    PositionReader reader(position);
+    restore(reader);
+    reader.expect_end();
   }
 };
 

@@ -179,9 +179,13 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
         throw ValueError("iterator.position",
                          "an unordered map has no position: use {.ordered = true}");
       }
-      ahead_->save(position);
+      position.put(ahead_->given());
+      ahead_->save_input(position);
     }
-    void restore(PositionReader& position) override { ahead_->restore(position); }
+    void restore(PositionReader& position) override {
+      const std::int64_t given = position.get();
+      ahead_->restore_input(position, given);
+    }
 
    private:
     UsedByThreads<ReadAhead<In, Out>> ahead_;
@@ -278,8 +282,9 @@ class Prefetch : public UnaryNode<T> {
               ReadAheadOptions{.capacity = elements < 0 ? 2 : elements, .autotune = elements < 0}) {
     }
     bool next(T& element) override { return ahead_->next(element); }
-    void save(PositionWriter& position) const override { ahead_->save(position); }
-    void restore(PositionReader& position) override { ahead_->restore(position); }
+    /// That of the input, so that one with any number of elements ahead can go on.
+    void save(PositionWriter& position) const override { ahead_->save_input(position); }
+    void restore(PositionReader& position) override { ahead_->restore_input(position); }
 
    private:
     UsedByThreads<ReadAhead<T, T>> ahead_;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,8 +34,11 @@ struct WantedRows;
 class Node;
 using NodePtr = std::shared_ptr<const Node>;
 
-/// A stage of a pipeline as a user wrote it down: immutable, knows its inputs. This is what
-/// distribution looks at and rewrites; what a stage does is in its iterators.
+/// A stage of a pipeline as a user wrote it down; knows its inputs. This is what distribution looks
+/// at and rewrites; what a stage does is in its iterators.
+///
+/// What the stage is never changes. What it has learnt by being used may: the number of passes, a
+/// spec that the first element showed. May be used by several threads at once.
 class Node {
  public:
   /// What distribution has to know of a stage.
@@ -54,8 +58,13 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
-  /// As the user spells it: "shuffle".
+  /// As the user spells it: "shuffle(100)".
   virtual std::string name() const = 0;
+  /// The name without arguments: "shuffle".
+  std::string kind() const;
+  /// What positions of the stage depend on: its kind, and arguments that give a position another
+  /// meaning. No numbers of threads, buffers, replicas or workers.
+  virtual std::string position_kind() const { return kind(); }
   virtual Role role() const = 0;
   virtual std::vector<NodePtr> inputs() const { return {}; }
   /// The same stage on other inputs of the same types.
@@ -76,6 +85,11 @@ class Node {
   virtual bool checks_cardinality() const { return false; }
   /// True where elements may come in another order from run to run.
   virtual bool is_unordered() const { return false; }
+  /// True where an element depends on how many, or which, came before it.
+  virtual bool depends_on_earlier_elements() const { return false; }
+  /// How many batch stages the elements have passed, so that 0 is elements that nobody has put
+  /// together; nothing where that can't be seen.
+  virtual std::optional<int> times_batched() const;
 
   /// How many stages lie between this one and its furthest source: tells random stages apart.
   std::uint64_t depth() const;
@@ -87,6 +101,16 @@ class Node {
  private:
   mutable std::atomic<std::uint64_t> passes_{0};
 };
+
+/// The stages from the sources to this one, as `text` has each of them: "range.map.shuffle", with
+/// the inputs of stages that have several separated by "; ".
+std::string describe_stages(const Node& node,
+                            const std::function<std::string(const Node&)>& text);
+
+/// What positions of a pipeline are of, in words.
+std::string position_stages(const Node& node);
+/// The same without any argument of a stage, for pipelines that were made for some replicas.
+std::string position_kinds(const Node& node);
 
 /// Elements that can be had by number, in any order: tensors in memory, an array file.
 /// May be used by several threads at once.

@@ -10,10 +10,19 @@ namespace {
 
 constexpr std::string_view kMagic = "cohort position 1\n";
 
-[[noreturn]] void throw_other_pipeline() {
+[[noreturn]] void throw_other_pipeline(std::string_view expected) {
   throw InvalidArgument("iterator.restore",
-                        "the position is of a pipeline with other stages: expected one that was "
-                        "saved from an iterator of the same dataset");
+                        cat("the position is of a pipeline with other stages: expected one that "
+                            "was saved from an iterator of ",
+                            expected));
+}
+[[noreturn]] void throw_other_pipeline() { throw_other_pipeline("the same dataset"); }
+
+/// FNV-1a (Fowler, Noll, Vo 1991), the same on every machine.
+std::uint64_t hash_of(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
 }
 
 [[noreturn]] void throw_malformed(std::size_t at) {
@@ -52,9 +61,19 @@ Position Position::from_bytes(std::string_view bytes) {
   return Position(std::move(numbers));
 }
 
+void PositionWriter::put_stages(std::string_view stages) { put(hash_of(stages)); }
+
 void PositionWriter::put(const Position& position) {
   put(static_cast<std::int64_t>(position.numbers().size()));
+  append(position);
+}
+
+void PositionWriter::append(const Position& position) {
   numbers_.insert(numbers_.end(), position.numbers().begin(), position.numbers().end());
+}
+
+void PositionReader::expect_stages(std::string_view stages) {
+  if (left_.empty() || get_unsigned() != hash_of(stages)) throw_other_pipeline(stages);
 }
 
 std::int64_t PositionReader::get() {

@@ -36,9 +36,9 @@ void run_as_pipeline_thread(const std::function<void()>& work);
 /// a time, and turns it into an element at the same time as the others. The one mechanism behind
 /// `prefetch`, parallel `map` and parallel `interleave`.
 ///
-/// The order of elements, and what an error comes after, is that of the inputs. `position()` is
-/// that behind the element given last, whatever lies ready. The destructor stops the threads; it
-/// must not be called in the child of a `fork`: hold it as UsedByThreads<ReadAhead>.
+/// The order of elements, and what an error comes after, is that of the inputs. The destructor
+/// stops the threads; it must not be called in the child of a `fork`: hold it as
+/// UsedByThreads<ReadAhead>.
 template <class In, class Out>
 class ReadAhead {
  public:
@@ -68,19 +68,22 @@ class ReadAhead {
     return true;
   }
 
-  void save(PositionWriter& position) const {
-    threads_.process().require("iterator.position", "pipeline");
+  /// How many elements it gave.
+  std::int64_t given() const {
     const std::lock_guard lock(mutex_);
-    if (unsaveable_) std::rethrow_exception(unsaveable_);
-    position.put(given_);
-    position.put(threads_.empty() ? input_->position() : delivered_);
+    return given_;
   }
 
-  void restore(PositionReader& position) {
-    taken_ = given_ = position.get();
-    delivered_ = position.get_position();
-    PositionReader reader(delivered_);
-    input_->restore(reader);
+  /// Where the input stood behind the element given last, whatever lies ready: the same numbers as
+  /// the input itself would put.
+  void save_input(PositionWriter& position) const {
+    threads_.process().require("iterator.position", "pipeline");
+    const std::lock_guard lock(mutex_);
+    position.append(threads_.empty() ? input_->position() : delivered_.get());
+  }
+  void restore_input(PositionReader& position, std::int64_t given = 0) {
+    taken_ = given_ = given;
+    input_->restore(position);
   }
 
   bool ordered() const { return options_.ordered; }
@@ -88,7 +91,7 @@ class ReadAhead {
  private:
   struct Slot {
     std::int64_t number;
-    Position behind;  // the input's, after it gave what this is made of
+    KeptPosition behind;  // the input's, after it gave what this is made of
     std::optional<Out> element;
     std::exception_ptr error;
     bool ready() const { return element || error; }
@@ -97,7 +100,7 @@ class ReadAhead {
 
   void start() {
     if (!threads_.empty()) return;
-    delivered_ = position_of_input();
+    delivered_ = keeper_.of(*input_);
     for (int i = 0; i < options_.threads; ++i) {
       threads_.start([this] { detail::run_as_pipeline_thread([this] { work(); }); });
     }
@@ -162,7 +165,7 @@ class ReadAhead {
     } catch (...) {
       slot->error = std::current_exception();
     }
-    if (!ended) slot->behind = position_of_input();
+    if (!ended) slot->behind = keeper_.of(*input_);
     const bool failed = slot->error != nullptr;
     const std::lock_guard lock(mutex_);
     if (ended) {
@@ -175,20 +178,6 @@ class ReadAhead {
     slots_.push_back(std::move(slot));
     if (failed) made_.notify_one();
     return failed ? nullptr : slots_.back().get();
-  }
-
-  /// An input that can't tell its position is asked once: the error is for the user who asks for
-  /// it.
-  Position position_of_input() {
-    if (has_no_position_) return {};
-    try {
-      return input_->position();
-    } catch (...) {
-      has_no_position_ = true;
-      const std::lock_guard lock(mutex_);
-      unsaveable_ = std::current_exception();
-      return {};
-    }
   }
 
   void make(Slot& slot, In&& input) {
@@ -213,15 +202,14 @@ class ReadAhead {
 
   std::mutex input_mutex_;  // one thread takes an input at a time
   const IteratorPtr<In> input_;
-  bool has_no_position_ = false;  // as input_: of the thread that takes
+  PositionKeeper keeper_;  // as input_: of the thread that takes
 
   mutable std::mutex mutex_;
   std::condition_variable made_, room_;
   ReadAheadOptions options_;
   Slots slots_;  // in the order of their inputs
-  Position delivered_;
+  KeptPosition delivered_;
   std::int64_t taken_ = 0, given_ = 0;
-  std::exception_ptr unsaveable_;
   bool was_full_ = false, ended_ = false, stopping_ = false;
 
   OwnThreads threads_;  // last: they use all of the above

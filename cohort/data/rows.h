@@ -87,6 +87,7 @@ class RowsNode : public TypedNode<T> {
         numbers_(std::make_shared<RowNumbers>(rows_->size())) {}
 
   std::string name() const override { return name_; }
+  std::string position_kind() const override { return cat(name_, '[', rows_->size(), ']'); }
   Node::Role role() const override { return Node::Role::SOURCE; }
   NodePtr with_inputs(std::vector<NodePtr>) const override {
     return std::make_shared<RowsNode>(name_, rows_);

@@ -152,7 +152,7 @@ class Window : public UnaryNode<std::vector<T>, T> {
     bool next(std::vector<T>& window) override {
       const std::int64_t span = (options_.size - 1) * options_.stride + 1;
       while (static_cast<std::int64_t>(held_.size()) < span) {
-        Held held{{}, input_->position()};
+        Held held{{}, keeper_.of(*input_)};
         if (!input_->next(held.element)) break;
         held_.push_back(std::move(held));
       }
@@ -166,18 +166,14 @@ class Window : public UnaryNode<std::vector<T>, T> {
       return true;
     }
     void save(PositionWriter& position) const override {
-      position.put(held_.empty() ? input_->position() : held_.front().before);
+      position.put(held_.empty() ? input_->position() : held_.front().before.get());
     }
-    void restore(PositionReader& position) override {
-      const Position start = position.get_position();
-      PositionReader reader(start);
-      input_->restore(reader);
-    }
+    void restore(PositionReader& position) override { input_->go_to(position.get_position()); }
 
    private:
     struct Held {
       T element{};
-      Position before;  // the input's
+      KeptPosition before;  // the input's
     };
     void shift() {
       const auto held = static_cast<std::int64_t>(held_.size());
@@ -188,6 +184,7 @@ class Window : public UnaryNode<std::vector<T>, T> {
 
     const IteratorPtr<T> input_;
     const WindowOptions options_;
+    PositionKeeper keeper_;
     std::deque<Held> held_;
   };
 

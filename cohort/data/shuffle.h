@@ -38,6 +38,10 @@ class Shuffle : public KeepingNode<Shuffle, T> {
         place_(place) {}
 
   std::string name() const override { return cat("shuffle(", buffer_, ')'); }
+  std::string position_kind() const override {
+    return cat(name(), options_.seed ? cat(" by ", *options_.seed) : "",
+               options_.reshuffle_each_iteration ? "" : " once");
+  }
   auto arguments() const { return std::tuple(buffer_, options_, place_); }
   IteratorPtr<T> run(const Iteration& iteration) const {
     const std::uint64_t pass = options_.reshuffle_each_iteration ? iteration.epoch : 0;
@@ -64,25 +68,25 @@ class Shuffle : public KeepingNode<Shuffle, T> {
       const bool inside = !order_.empty();
       position.put(inside ? number_ - 1 : number_);
       position.put(static_cast<std::uint64_t>(inside ? given_ : 0));
-      position.put(inside ? start_of_block_ : begun_ ? start_of_coming_ : input_->position());
+      position.put(inside   ? start_of_block_.get()
+                   : begun_ ? start_of_coming_.get()
+                            : input_->position());
     }
     void restore(PositionReader& position) override {
       number_ = position.get_unsigned();
       const std::uint64_t given = position.get_unsigned();
-      const Position start = position.get_position();
-      PositionReader reader(start);
-      input_->restore(reader);
+      input_->go_to(position.get_position());
       if (given > 0 && next_block()) given_ = std::min<std::size_t>(given, order_.size());
     }
 
    private:
     /// Nothing has changed but what is coming when the input throws.
     bool next_block() {
-      if (!begun_) start_of_coming_ = input_->position();
+      if (!begun_) start_of_coming_ = keeper_.of(*input_);
       begun_ = true;
       while (read_into(coming_)) {  // the first block, or one after going back to a position
       }
-      start_of_block_ = std::exchange(start_of_coming_, input_->position());
+      start_of_block_ = std::exchange(start_of_coming_, keeper_.of(*input_));
       block_ = std::exchange(coming_, {});
       coming_.reserve(block_.size());
       order_ = permutation(static_cast<std::int64_t>(block_.size()), mix(seed_, number_++));
@@ -104,7 +108,8 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     std::vector<std::int64_t> order_;  // of the block's elements
     std::size_t given_ = 0;            // of them
     std::uint64_t number_ = 0;         // of the block that is coming
-    Position start_of_block_, start_of_coming_;
+    PositionKeeper keeper_;
+    KeptPosition start_of_block_, start_of_coming_;
     bool begun_ = false;
     bool ended_ = false;
   };

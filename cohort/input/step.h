@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "cohort/data/node.h"
@@ -17,6 +18,33 @@ struct Step {
 
 template <class T>
 using StepsPtr = data::IteratorPtr<Step<T>>;
+
+/// The position of steps is the number of pipelines, the number of pieces that were taken of a
+/// batch, of how many if there were some, and where each pipeline stands. So a job with another
+/// number of replicas can go on, wherever it has the same pipelines and stands between two batches.
+namespace detail {
+
+/// Throws InvalidArgument unless the position is of so many pipelines.
+void expect_pipelines(data::PositionReader& position, std::size_t count);
+/// The pieces that were taken. Throws InvalidArgument unless they were of so many.
+int get_pieces(data::PositionReader& position, int of);
+
+template <class T>
+void save_pipelines(data::PositionWriter& position,
+                    std::span<const data::IteratorPtr<T>> pipelines) {
+  position.put(static_cast<std::int64_t>(pipelines.size()));
+  position.put(std::int64_t{0});
+  for (const auto& pipeline : pipelines) position.put(pipeline->position());
+}
+template <class T>
+void restore_pipelines(data::PositionReader& position,
+                       std::span<const data::IteratorPtr<T>> pipelines) {
+  expect_pipelines(position, pipelines.size());
+  get_pieces(position, 1);
+  for (const auto& pipeline : pipelines) pipeline->go_to(position.get_position());
+}
+
+}  // namespace detail
 
 /// Which pieces of each batch make steps.
 struct PieceChoice {
@@ -37,7 +65,7 @@ class CutSteps : public data::Iterator<Step<T>> {
   bool next(Step<T>& step) override {
     do {
       if (piece_ >= end_of_pieces()) {
-        before_ = batches_->position();
+        before_ = keeper_.of(*batches_);
         if (!batches_->next(batch_)) {
           ended_ = true;
           return false;
@@ -52,17 +80,19 @@ class CutSteps : public data::Iterator<Step<T>> {
   }
 
   void save(data::PositionWriter& position) const override {
-    const bool inside = !ended_ && piece_ < end_of_pieces();
-    position.put(std::int64_t{inside ? piece_ : -1});
-    position.put(inside ? before_ : batches_->position());
+    const bool inside = !choice_.first && !ended_ && piece_ > 0 && piece_ < end_of_pieces();
+    position.put(std::int64_t{1});
+    position.put(std::int64_t{inside ? piece_ : 0});
+    if (inside) position.put(std::int64_t{cut_.pieces()});
+    position.put(inside ? before_.get() : batches_->position());
   }
   void restore(data::PositionReader& position) override {
-    const auto piece = static_cast<int>(position.get());
-    const data::Position before = position.get_position();
-    data::PositionReader reader(before);
-    batches_->restore(reader);
-    if (piece < 0) return;
-    before_ = before;
+    detail::expect_pipelines(position, 1);
+    const int piece = detail::get_pieces(position, cut_.pieces());
+    data::Position before = position.get_position();
+    batches_->go_to(before);
+    if (piece == 0) return;
+    before_ = data::KeptPosition(std::move(before));
     batches_->next(batch_);
     piece_ = piece;
   }
@@ -104,7 +134,8 @@ class CutSteps : public data::Iterator<Step<T>> {
   const BatchCut cut_;
   const PieceChoice choice_;
   T batch_{};
-  data::Position before_;  // the batch
+  data::PositionKeeper keeper_;
+  data::KeptPosition before_;  // the batch
   int piece_ = std::numeric_limits<int>::max() / 2;
   bool fresh_ = false, ended_ = false;
 };
@@ -125,8 +156,12 @@ class DealtSteps : public data::Iterator<Step<T>> {
     }
     return step.values[0].has_value();
   }
-  void save(data::PositionWriter& position) const override { elements_->save(position); }
-  void restore(data::PositionReader& position) override { elements_->restore(position); }
+  void save(data::PositionWriter& position) const override {
+    detail::save_pipelines(position, std::span(&elements_, 1));
+  }
+  void restore(data::PositionReader& position) override {
+    detail::restore_pipelines(position, std::span(&elements_, 1));
+  }
 
  private:
   const data::IteratorPtr<T> elements_;
@@ -152,10 +187,10 @@ class OwnSteps : public data::Iterator<Step<T>> {
     return any;
   }
   void save(data::PositionWriter& position) const override {
-    for (const auto& pipeline : pipelines_) pipeline->save(position);
+    detail::save_pipelines(position, std::span(pipelines_));
   }
   void restore(data::PositionReader& position) override {
-    for (const auto& pipeline : pipelines_) pipeline->restore(position);
+    detail::restore_pipelines(position, std::span(pipelines_));
   }
 
  private:

@@ -77,6 +77,27 @@ TEST(APosition, OfAnUnorderedMapIsAnError) {
   EXPECT_FAILS(iterator.position(), ValueError, "{.ordered = true}");
 }
 
+TEST(APosition, ThatNobodyAsksForIsNoErrorBehindAnUnorderedMap) {
+  const auto unordered = range(12).map(doubled, {.parallel = 2, .ordered = false});
+  const auto count = [](const auto& dataset) { return elements_of(dataset).size(); };
+  EXPECT_EQ(count(unordered.shuffle(5)), 12u);
+  EXPECT_EQ(count(unordered.batch(4).unbatch()), 12u);
+  EXPECT_EQ(count(unordered.flat_map([](std::int64_t) { return range(2); })), 24u);
+  EXPECT_EQ(count(unordered.interleave([](std::int64_t) { return range(2); })), 24u);
+  EXPECT_EQ(count(range(2).interleave([&](std::int64_t) { return unordered; },
+                                      {.cycle_length = 2, .parallel = true})),
+            24u);
+  EXPECT_EQ(count(unordered.window({.size = 5})), 3u);
+  EXPECT_EQ(count(unordered.map([](std::int64_t x) { return torch::ones({x % 3}); })
+                      .bucket_by_sequence_length(
+                          [](const at::Tensor& x) { return x.size(0); },
+                          {.boundaries = {9}, .batch_sizes = {4, 4}})),
+            3u);
+  auto shuffled = unordered.shuffle(5).prefetch(2).iterator();
+  shuffled.next();
+  EXPECT_FAILS(shuffled.position(), ValueError, "{.ordered = true}");
+}
+
 TEST(APosition, OfAFlatMapAndAnInterleave) {
   EXPECT_RESUMES(range(1, 5).flat_map(up_to));
   EXPECT_RESUMES(range(1, 6).interleave(up_to, {.cycle_length = 2, .block_length = 2}));
@@ -138,6 +159,55 @@ TEST(APosition, OfAnotherPipelineIsRefused) {
   auto shuffled = twelve().shuffle(5).iterator();
   EXPECT_FAILS(shuffled.restore(batches.position()), InvalidArgument, "other stages");
   EXPECT_FAILS(batches.restore(shuffled.position()), InvalidArgument, "other stages");
+}
+
+TEST(APosition, OfAnotherPipelineIsRefusedThoughItHasAsManyNumbers) {
+  const auto restore = [](const auto& to, const auto& from) {
+    auto saved = from.iterator();
+    saved.next();
+    auto iterator = to.iterator();
+    iterator.restore(saved.position());
+  };
+  EXPECT_FAILS(restore(range(9), range(8)), InvalidArgument,
+               "other stages: expected one that was saved from an iterator of range[9]");
+  EXPECT_FAILS(restore(range(9).batch(3), range(9).batch(2)), InvalidArgument, "batch(3)");
+  EXPECT_FAILS(restore(range(9).take(5), range(9).skip(5)), InvalidArgument, "take");
+  EXPECT_FAILS(restore(range(9).shuffle(9), range(9).shuffle(4)), InvalidArgument, "shuffle(9)");
+  EXPECT_FAILS(restore(range(9).shuffle(9, {.seed = 1}), range(9).shuffle(9, {.seed = 2})),
+               InvalidArgument, "shuffle(9) by 1");
+  EXPECT_FAILS(restore(range(9).map(doubled), range(9).enumerate()), InvalidArgument, "map");
+  EXPECT_FAILS(restore(zip(range(9), range(5)), range(9).concatenate(range(5))), InvalidArgument,
+               "range[9]; range[5]; zip");
+}
+
+TEST(APosition, ThatIsRefusedLeavesTheIteratorWhereItWas) {
+  auto iterator = range(9).iterator();
+  iterator.next();
+  EXPECT_FAILS(iterator.restore(range(8).iterator().position()), InvalidArgument, "stages");
+  EXPECT_EQ(iterator.next(), 1);
+}
+
+TEST(APosition, DoesNotDependOnThreadsAndBuffers) {
+  const auto pipeline = [](int parallel, std::int64_t prefetch, bool ahead) {
+    return range(1, 6)
+        .interleave(up_to, {.cycle_length = 2, .parallel = ahead})
+        .map(noisy, {.parallel = parallel})
+        .shuffle(4)
+        .prefetch(prefetch)
+        .repeat(2);
+  };
+  auto first = pipeline(1, 0, false).iterator();
+  for (int i = 0; i < 7; ++i) first.next();
+  const Position here = first.position();
+  const Texts rest = rest_of(first);
+  for (const int parallel : {1, 2, AUTOTUNE}) {
+    for (const std::int64_t prefetch : {0, 3, AUTOTUNE}) {
+      auto second = pipeline(parallel, prefetch, parallel == 2).iterator();
+      second.restore(here);
+      EXPECT_EQ(second.position(), here);
+      EXPECT_EQ(rest_of(second), rest) << parallel << " threads, prefetch " << prefetch;
+    }
+  }
 }
 
 TEST(APosition, InBytesIsCheckedWhenRead) {
