@@ -22,4 +22,14 @@ void move_to(at::Tensor& tensor, const Device& device) {
   if (tensor.defined() && tensor.device() != target) tensor = tensor.to(target, true);
 }
 
+DeviceList element_devices(const InputReplicas& replicas, const InputOptions& options) {
+  std::vector<Device> devices = replicas.devices;
+  if (!options.fetch_to_device && !options.place_dataset_on_device) {
+    for (Device& device : devices) {
+      device = Device(DeviceType::CPU, 0).on_task(device.job(), device.task());
+    }
+  }
+  return std::make_shared<const std::vector<Device>>(std::move(devices));
+}
+
 }  // namespace cohort::detail

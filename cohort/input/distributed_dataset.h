@@ -8,6 +8,7 @@
 #include "cohort/distribute/context.h"
 #include "cohort/input/input_plan.h"
 #include "cohort/values/per_replica.h"
+#include "cohort/values/per_replica_parts.h"
 
 namespace cohort {
 
@@ -15,6 +16,8 @@ namespace detail {
 void require_outside_of_replicas(const char* where);
 [[noreturn]] void throw_end_of_data();
 void move_to(at::Tensor& tensor, const Device& device);
+/// Where the elements of each replica are: on its device, or on the host of the worker.
+DeviceList element_devices(const InputReplicas& replicas, const InputOptions& options);
 }  // namespace detail
 
 /// One pass over a distributed dataset: gives what the replicas of this worker get, step by step.
@@ -28,7 +31,7 @@ class DistributedIterator {
       : plan_(std::move(plan)),
         replicas_(std::move(replicas)),
         options_(std::move(options)),
-        devices_(std::make_shared<const std::vector<Device>>(replicas_.devices)),
+        devices_(detail::element_devices(replicas_, options_)),
         passes_(std::move(passes)),
         iteration_{.seed = replicas_.workers->seed(),
                    .epoch = passes_->fetch_add(1),
@@ -144,7 +147,9 @@ class DistributedIterator {
     values.reserve(step.values.size());
     for (std::size_t r = 0; r < step.values.size(); ++r) {
       T element = step.values[r] ? *std::move(step.values[r]) : without_data(all);
-      if (options_.fetch_to_device) fetch(element, replicas_.devices[r]);
+      if (options_.fetch_to_device || options_.place_dataset_on_device) {
+        fetch(element, replicas_.devices[r]);
+      }
       values.push_back(std::move(element));
     }
     return PerReplica<T>(std::move(values), devices_);
@@ -180,7 +185,8 @@ class DistributedIterator {
 ///     auto distributed = strategy.distribute_dataset(dataset.batch(256));
 ///     for (const auto& batch : distributed) strategy.run(step, batch);
 ///
-/// Each loop is a new pass. Elements are `PerReplica<T>`: `run` gives each replica its own.
+/// Each loop is a new pass. Elements are `PerReplica<T>`: `run` gives each replica its own. Pairs,
+/// tuples and structs can be taken apart: `for (const auto& [x, y] : distributed)`.
 template <class T>
 class DistributedDataset {
  public:

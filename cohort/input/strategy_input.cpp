@@ -17,7 +17,8 @@ InputReplicas input_replicas(const StrategyExtended& strategy) {
 }
 
 bool takes_dataset_per_replica(const StrategyExtended& strategy) {
-  return strategy.variable_kind() == StrategyExtended::VariableKind::MIRRORED;
+  return strategy.variable_kind() == StrategyExtended::VariableKind::MIRRORED &&
+         !strategy.require_static_shapes();  // a TPUStrategy
 }
 
 }  // namespace cohort::detail
