@@ -17,6 +17,13 @@ NodePtr shard_names(const NodePtr& names, const ShardOf& shard) {
   return std::make_shared<Shard<std::string>>(typed<std::string>(names), shard);
 }
 
+std::string why_not_dealt(const Node& obstacle) {
+  if (obstacle.role() == Role::SOURCE) {
+    return cat("the pipeline reads something that is no file: ", obstacle.name());
+  }
+  return cat("the elements of ", obstacle.name(), " depend on those before, in all files");
+}
+
 template <class Apply>
 NodePtr with_each_input(const NodePtr& node, Apply apply) {
   std::vector<NodePtr> inputs = node->inputs();
@@ -32,10 +39,18 @@ NodePtr rewrite(const NodePtr& node, const std::function<NodePtr(const NodePtr&)
   return with_each_input(node, [&](const NodePtr& input) { return rewrite(input, replace); });
 }
 
+const Node* obstacle_to_file_shards(const Node& node) {
+  if (node.role() == Role::READER) return nullptr;
+  if (node.role() == Role::SOURCE || node.depends_on_earlier_elements()) return &node;
+  for (const NodePtr& input : node.inputs()) {
+    if (const Node* obstacle = obstacle_to_file_shards(*input)) return obstacle;
+  }
+  return nullptr;
+}
+
 NodePtr shard_files(const NodePtr& node, const ShardOf& shard) {
-  if (node->role() == Role::SOURCE) {
-    throw NotFound("auto_shard", cat("the pipeline reads something that is no file: ", node->name(),
-                                     "; use the policy DATA"));
+  if (const Node* obstacle = obstacle_to_file_shards(*node)) {
+    throw NotFound("auto_shard", cat(why_not_dealt(*obstacle), "; use the policy DATA"));
   }
   if (node->role() == Role::READER) {
     return node->with_inputs({shard_names(node->inputs()[0], shard)});

@@ -12,9 +12,13 @@ namespace cohort::data {
 /// inputs are not looked at.
 NodePtr rewrite(const NodePtr& node, const std::function<NodePtr(const NodePtr&)>& replace);
 
+/// The first stage for which a pipeline's files can't be dealt out: one that makes elements of no
+/// file, or one whose elements depend on those before, in whichever file. Null where there is none.
+const Node* obstacle_to_file_shards(const Node& node);
+
 /// The pipeline with each reader's files dealt: file j to shard j mod count. A shuffle of the names
-/// comes after the dealing. Throws NotFound where something is read that is no file, and
-/// InvalidArgument, in the pass, where there are fewer files than shards.
+/// comes after the dealing. Throws NotFound where there is an obstacle, and InvalidArgument, in the
+/// pass, where there are fewer files than shards.
 NodePtr shard_files(const NodePtr& node, const ShardOf& shard);
 
 /// The pipeline with `shard(SHARD_HINT)` stages put into effect.
@@ -64,11 +68,9 @@ Dataset<T> auto_shard(const Dataset<T>& dataset, std::int64_t workers, std::int6
       node = detail::shard_elements(node, shard, append);
       break;
     case AutoShardPolicy::AUTO:
-      try {
-        if (workers > 1) node = shard_files(node, shard);
-      } catch (const NotFound&) {
-        node = detail::shard_elements(node, shard, append);
-      }
+      if (workers == 1) break;
+      node = obstacle_to_file_shards(*node) ? detail::shard_elements(node, shard, append)
+                                            : shard_files(node, shard);
   }
   return Dataset<T>(typed<T>(node), dataset.options());
 }

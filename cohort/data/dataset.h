@@ -6,6 +6,7 @@
 #include "cohort/base/never.h"
 #include "cohort/base/random.h"
 #include "cohort/data/batch.h"
+#include "cohort/data/bucket.h"
 #include "cohort/data/cache.h"
 #include "cohort/data/combine.h"
 #include "cohort/data/file_cache.h"

@@ -57,28 +57,38 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
     return this->input_->cardinality() == 0 ? 0 : kUnknownCardinality;
   }
   ElementSpec spec() const override { return {}; }
+  std::optional<int> times_batched() const override {
+    const NodePtr& first = first_dataset();
+    return first ? first->times_batched() : std::nullopt;
+  }
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
     return std::make_unique<Running>(this->input_, fn_, name_, options_, iteration);
   }
 
  private:
-  /// A reader somewhere in the dataset that the first name gives: asked once. Nothing is opened.
+  /// A reader somewhere in the dataset that the first name gives.
   bool reads_files() const {
-    if constexpr (std::is_same_v<In, std::string>) {
-      std::call_once(asked_, [&] {
-        reads_files_ = options_.reads_files ? *options_.reads_files : first_is_read();
-      });
-    }
-    return reads_files_;
+    if (!std::is_same_v<In, std::string>) return false;
+    if (options_.reads_files) return *options_.reads_files;
+    const NodePtr& first = first_dataset();
+    return first && has_reader(*first);
   }
-  bool first_is_read() const {
+  /// The dataset that the first name gives, which is asked for once; null for elements that are no
+  /// names, and where there is none. Nothing is opened.
+  const NodePtr& first_dataset() const {
+    if constexpr (std::is_same_v<In, std::string>) {
+      std::call_once(asked_, [&] { first_dataset_ = make_first_dataset(); });
+    }
+    return first_dataset_;
+  }
+  NodePtr make_first_dataset() const {
     try {
       In first;
-      if (!this->input_->iterate({})->next(first)) return false;
+      if (!this->input_->iterate({})->next(first)) return nullptr;
       F fn = fn_;
-      return has_reader(*fn(std::as_const(first)).node());
-    } catch (const std::exception&) {
-      return false;
+      return fn(std::as_const(first)).node();
+    } catch (...) {
+      return nullptr;
     }
   }
   static bool has_reader(const Node& node) {
@@ -110,7 +120,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
           if (++in_block_ == options_.block_length) pass_turn();
           return true;
         }
-        lane = {};  // it has ended, or could not be made; the next one takes its place, from its
+        lane = {};   // it has ended, or could not be made; the next one takes its place, from its
         open(lane);  // next turn
         pass_turn();
       }
@@ -178,8 +188,8 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
       ended_ = !running_input_->next(element);
       if (ended_) return;
       opened.number = opened_++;
-      const auto dataset = call_for_element(name_, opened.number,
-                                            [&] { return fn_(std::as_const(element)); });
+      const auto dataset =
+          call_for_element(name_, opened.number, [&] { return fn_(std::as_const(element)); });
       opened.running = dataset.node()->iterate(iteration_.inner(opened.number));
       if (options_.parallel) {
         opened.running =
@@ -205,7 +215,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   const std::string name_;
   const InterleaveOptions options_;
   mutable std::once_flag asked_;
-  mutable bool reads_files_ = false;
+  mutable NodePtr first_dataset_;
 };
 
 }  // namespace cohort::data

@@ -116,8 +116,8 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
     auto transform = [shared = shared_, seed, input_spec = this->input_->spec()](
                          In&& element, std::int64_t number) -> Out {
       const auto generator = [&] { return detail::element_generator(mix(seed, number)); };
-      Out made = call_for_element(
-          "map", number, [&] { return detail::call_map(shared->fn, element, generator); });
+      Out made = call_for_element("map", number,
+                                  [&] { return detail::call_map(shared->fn, element, generator); });
       shared->spec.learn(made, input_spec);
       return made;
     };

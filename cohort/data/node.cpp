@@ -35,8 +35,7 @@ std::optional<int> Node::times_batched() const {
   return least;
 }
 
-std::string describe_stages(const Node& node,
-                            const std::function<std::string(const Node&)>& text) {
+std::string describe_stages(const Node& node, const std::function<std::string(const Node&)>& text) {
   std::string before;
   const std::vector<NodePtr> inputs = node.inputs();
   for (const NodePtr& input : inputs) {

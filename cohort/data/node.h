@@ -104,8 +104,7 @@ class Node {
 
 /// The stages from the sources to this one, as `text` has each of them: "range.map.shuffle", with
 /// the inputs of stages that have several separated by "; ".
-std::string describe_stages(const Node& node,
-                            const std::function<std::string(const Node&)>& text);
+std::string describe_stages(const Node& node, const std::function<std::string(const Node&)>& text);
 
 /// What positions of a pipeline are of, in words.
 std::string position_stages(const Node& node);

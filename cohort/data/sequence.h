@@ -20,6 +20,7 @@ class Enumerate : public UnaryNode<std::pair<std::int64_t, T>, T> {
 
   std::string name() const override { return "enumerate"; }
   Node::Role role() const override { return Node::Role::MAPS; }
+  bool depends_on_earlier_elements() const override { return true; }
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<Enumerate>(typed<T>(inputs[0]), start_);
   }
@@ -77,6 +78,7 @@ class Scan
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<Scan>(typed<T>(inputs[0]), initial_, fn_);
   }
+  bool depends_on_earlier_elements() const override { return true; }
   ElementSpec spec() const override { return {}; }
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
     return std::make_unique<Running>(this->input_->iterate(iteration), initial_, fn_);
@@ -90,9 +92,8 @@ class Scan
     bool next(Out& element) override {
       T input{};
       if (!input_->next(input)) return false;
-      auto [state, made] = call_for_element("scan", given_++, [&] {
-        return fn_(std::as_const(state_), std::as_const(input));
-      });
+      auto [state, made] = call_for_element(
+          "scan", given_++, [&] { return fn_(std::as_const(state_), std::as_const(input)); });
       state_ = std::move(state);
       element = std::move(made);
       return true;

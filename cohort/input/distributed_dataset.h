@@ -66,6 +66,7 @@ class DistributedIterator {
   /// Where the pass stands, behind the last step that it gave; see data::DatasetIterator.
   data::Position position() const {
     data::PositionWriter writer;
+    writer.put_stages(plan_->position_stages);
     writer.put(iteration_.seed);
     writer.put(iteration_.epoch);
     writer.put(given_);
@@ -74,6 +75,7 @@ class DistributedIterator {
   }
   void restore(const data::Position& position) {
     data::PositionReader reader(position);
+    reader.expect_stages(plan_->position_stages);
     iteration_.seed = reader.get_unsigned();
     iteration_.epoch = reader.get_unsigned();
     given_ = reader.get();

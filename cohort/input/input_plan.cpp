@@ -89,12 +89,23 @@ InputPlan by_files_of_replica(const NodePtr& pipeline, const InputReplicas& repl
 std::pair<AutoShardPolicy, std::string> chosen_policy(const NodePtr& pipeline,
                                                       AutoShardPolicy policy) {
   if (policy != AutoShardPolicy::AUTO) return {policy, "as asked for"};
-  try {
-    data::shard_files(pipeline, ShardOf{1, 0});
-    return {AutoShardPolicy::FILE, "AUTO: every source of the pipeline is files"};
-  } catch (const NotFound&) {
+  const data::Node* obstacle = data::obstacle_to_file_shards(*pipeline);
+  if (!obstacle) return {AutoShardPolicy::FILE, "AUTO: every source of the pipeline is files"};
+  if (obstacle->role() == data::Node::Role::SOURCE) {
     return {AutoShardPolicy::DATA, "AUTO: not every source of the pipeline is files"};
   }
+  return {AutoShardPolicy::DATA,
+          cat("AUTO: ", obstacle->name(), " depends on the elements of all files")};
+}
+
+/// Elements that no stage has put together, other than those that are known to have no dimension:
+/// these can't be cut, which is an error.
+bool is_unbatched(const data::Node& pipeline) {
+  if (pipeline.times_batched() != 0) return false;
+  const data::ElementSpec spec = pipeline.spec();
+  const auto& leaves = spec.leaves();
+  return !spec.known() || std::any_of(leaves.begin(), leaves.end(),
+                                      [](const auto& leaf) { return !leaf.shape.empty(); });
 }
 
 InputPlan planned(const NodePtr& pipeline, AutoShardPolicy policy, const InputReplicas& replicas) {
@@ -151,6 +162,13 @@ InputPlan plan_dataset(const NodePtr& dataset, AutoShardPolicy policy,
   }
   plan.policy = chosen;
   plan.reason = std::move(reason);
+  plan.position_stages = data::position_stages(*dataset);
+  plan.cuts_unbatched = plan.how == InputPlan::How::CUT && is_unbatched(*dataset);
+  if (plan.cuts_unbatched) {
+    log::warning(kWhere, ": no stage of the dataset makes batches: each element is cut along its ",
+                 "first dimension, as if it were a batch; use .batch(global_batch_size), unless ",
+                 "the elements are batches already");
+  }
   plan.depends_on_workers =
       chosen != AutoShardPolicy::DATA && chosen != AutoShardPolicy::FILE_BY_REPLICA;
   return plan;
@@ -219,6 +237,9 @@ void explain_batches(std::ostream& out, const InputPlan& plan, const InputReplic
     out << "  each replica takes the next element in turn\n";
   } else if (plan.how == InputPlan::How::OWN) {
     out << "  each replica takes the next element of its own pipeline\n";
+  } else if (plan.cuts_unbatched) {
+    out << "  no stage makes batches: each element is cut along its first dimension, as if it were "
+        << "a batch, into " << n << " pieces\n";
   } else if (!plan.cut.full_batch()) {
     out << "  each batch is cut evenly by its own size into " << n << " pieces\n";
   } else {

@@ -40,6 +40,9 @@ struct InputPlan {
   std::string reason;               ///< Why that policy.
   bool depends_on_workers = false;  ///< Whether other numbers of workers give other data.
   bool in_order = false;            ///< Stages that may give elements out of order must not.
+  /// Whether elements are cut as batches that no stage has made, so that they may be rows.
+  bool cuts_unbatched = false;
+  std::string position_stages;  ///< What positions are of: see data::position_stages.
 };
 
 /// The plan of `distribute_dataset`. Throws NotFound for the policy FILE where there are no files,

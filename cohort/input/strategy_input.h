@@ -20,10 +20,9 @@ inline constexpr bool kIsDataset<data::Dataset<T>> = true;
 
 /// Tensors, or numbers, which make up one array.
 template <class T>
-concept ListOfArrays =
-    std::is_same_v<T, std::vector<bool>> ||
-    (nest::List<T> && (std::is_same_v<T, std::vector<at::Tensor>> ||
-                       std::is_arithmetic_v<typename T::value_type>));
+concept ListOfArrays = std::is_same_v<T, std::vector<bool>> ||
+                       (nest::List<T> && (std::is_same_v<T, std::vector<at::Tensor>> ||
+                                          std::is_arithmetic_v<typename T::value_type>));
 
 }  // namespace detail
 
@@ -65,6 +64,7 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
       }
     }
     const data::NodePtr first = plan.pipelines[0];
+    plan.position_stages = data::position_kinds(*first);
     return DistributedDataset<typename Result::value_type>(first, std::move(plan), replicas,
                                                            options);
   }

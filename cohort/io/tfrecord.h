@@ -81,7 +81,7 @@ class TFRecordReader {
   bool is_shared_ = false;       // whether block_ was given away
   bool is_framed_ = false;       // whether all needed_ bytes are held, of a length that is right
   bool can_go_on_ = true;
-  char known_header_[12] = {};   // length and checksum that were right the last time
+  char known_header_[12] = {};  // length and checksum that were right the last time
   std::int64_t offset_ = 0;
   std::int64_t record_ = 0;
 };

@@ -52,8 +52,7 @@ PerReplica<detail::PartOf<I, T>> get(const PerReplica<T>& value) {
 }  // namespace cohort
 
 template <cohort::HasParts T>
-struct std::tuple_size<cohort::PerReplica<T>>
-    : std::tuple_size<cohort::detail::TiedParts<T>> {};
+struct std::tuple_size<cohort::PerReplica<T>> : std::tuple_size<cohort::detail::TiedParts<T>> {};
 
 template <std::size_t I, cohort::HasParts T>
 struct std::tuple_element<I, cohort::PerReplica<T>> {

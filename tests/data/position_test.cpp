@@ -89,9 +89,8 @@ TEST(APosition, ThatNobodyAsksForIsNoErrorBehindAnUnorderedMap) {
             24u);
   EXPECT_EQ(count(unordered.window({.size = 5})), 3u);
   EXPECT_EQ(count(unordered.map([](std::int64_t x) { return torch::ones({x % 3}); })
-                      .bucket_by_sequence_length(
-                          [](const at::Tensor& x) { return x.size(0); },
-                          {.boundaries = {9}, .batch_sizes = {4, 4}})),
+                      .bucket_by_sequence_length([](const at::Tensor& x) { return x.size(0); },
+                                                 {.boundaries = {9}, .batch_sizes = {4, 4}})),
             3u);
   auto shuffled = unordered.shuffle(5).prefetch(2).iterator();
   shuffled.next();

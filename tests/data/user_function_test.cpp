@@ -23,9 +23,7 @@ std::string what_of(const Dataset<T>& dataset) {
 }
 
 /// As std::stof does for a string that is no number.
-std::int64_t not_two(std::int64_t x) {
-  return x == 2 ? throw std::invalid_argument("stof") : x;
-}
+std::int64_t not_two(std::int64_t x) { return x == 2 ? throw std::invalid_argument("stof") : x; }
 
 TEST(AnExceptionOfAFunction, SaysInWhichStageAndForWhichElement) {
   const auto datasets = [](std::int64_t x) { return range(not_two(x)); };
@@ -44,9 +42,8 @@ TEST(AnExceptionOfAFunction, SaysInWhichStageAndForWhichElement) {
   EXPECT_EQ(what_of<std::invalid_argument>(range(9).batch(
                 2, [](const std::vector<std::int64_t>& both) { return not_two(both[0]); })),
             "stof (element 1 of batch)");
-  EXPECT_EQ(what_of<std::invalid_argument>(from_generator([] {
-              return [i = 0]() mutable { return std::optional(not_two(i++)); };
-            })),
+  EXPECT_EQ(what_of<std::invalid_argument>(from_generator(
+                [] { return [i = 0]() mutable { return std::optional(not_two(i++)); }; })),
             "stof (element 2 of from_generator)");
 }
 
@@ -71,9 +68,8 @@ TEST(AnExceptionOfAFunction, MayBeOfAnyType) {
   };
   const auto own = range(9).map([](std::int64_t x) { return x == 2 ? throw Own{7} : x; });
   EXPECT_THROW(elements_of(own), Own);
-  EXPECT_FAILS(elements_of(range(9).map([](std::int64_t x) {
-                 return x == 2 ? throw ValueError("my map", "two") : x;
-               })),
+  EXPECT_FAILS(elements_of(range(9).map(
+                   [](std::int64_t x) { return x == 2 ? throw ValueError("my map", "two") : x; })),
                ValueError, "[my map] two (element 2 of map)");
   const auto checked = range(9).map([](std::int64_t x) {
     TORCH_CHECK(x != 2, "two");
@@ -84,12 +80,13 @@ TEST(AnExceptionOfAFunction, MayBeOfAnyType) {
 
 TEST(AnExceptionOfAFunction, LosesOneElementOnly) {
   const auto once = [](std::int64_t x) { return range(not_two(x), x + 1); };
-  EXPECT_THAT(elements_of(range(5).flat_map(once).ignore_errors()), ElementsAre("0", "1", "3", "4"));
+  EXPECT_THAT(elements_of(range(5).flat_map(once).ignore_errors()),
+              ElementsAre("0", "1", "3", "4"));
   EXPECT_THAT(elements_of(range(5).interleave(once, {.cycle_length = 2}).ignore_errors()),
               ElementsAre("0", "1", "3", "4"));
-  EXPECT_THAT(elements_of(range(5).filter([](std::int64_t x) { return not_two(x) >= 0; })
-                              .ignore_errors()),
-              ElementsAre("0", "1", "3", "4"));
+  EXPECT_THAT(
+      elements_of(range(5).filter([](std::int64_t x) { return not_two(x) >= 0; }).ignore_errors()),
+      ElementsAre("0", "1", "3", "4"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cohort/io/tfrecord.h"
+#include "tests/base/captured_log.h"
 #include "tests/input/simulated_workers.h"
 
 namespace cohort {
@@ -58,6 +59,38 @@ TEST(LeavesOfDifferentLength, AreCutEachByItsOwn) {
 TEST(AnUnbatchedDataset, IsAnErrorThatSaysSo) {
   EXPECT_FAILS(steps_of(range(4), 2), ValueError, ".batch(global_batch_size)");
   EXPECT_FAILS(steps_of(data::from_tensor_slices(torch::arange(4)), 2), ValueError, "batch");
+}
+
+/// The warnings of distributing it to this many replicas, and whether explain() says the same.
+template <class T>
+std::pair<int, bool> says_unbatched(const data::Dataset<T>& dataset, int replicas = 2) {
+  const CapturedLog log;
+  const auto distributed = distribute_dataset(dataset, replicas_of(replicas), {});
+  for (int pass = 0; pass < 2; ++pass) distributed.iterator().get_next();
+  const std::string text = distributed.explain();
+  return {log.count(log::Level::WARNING, "no stage of the dataset makes batches"),
+          text.find("no stage makes batches: each element is cut along its first dimension") !=
+              std::string::npos};
+}
+
+TEST(AnUnbatchedDatasetOfRows, IsCutAlongFeaturesAndSaysSo) {
+  const std::pair<int, bool> said(1, true), nothing(0, false);
+  const auto rows = data::from_tensor_slices(torch::arange(16).reshape({4, 4}));
+  const auto pairs = data::from_tensor_slices(std::pair(torch::ones({4, 4}), torch::ones({4, 2})));
+  const auto same = [](const at::Tensor& x) { return x; };
+  EXPECT_THAT(steps_of(rows.take(1), 2), ElementsAre("0 1|2 3"));
+  EXPECT_EQ(says_unbatched(rows), said);
+  EXPECT_EQ(says_unbatched(pairs.shuffle(4).prefetch(1)), said);
+  EXPECT_EQ(says_unbatched(rows.map(same)), said);
+  EXPECT_EQ(says_unbatched(range(4).map([](std::int64_t) { return torch::ones({4}); })), said);
+  EXPECT_EQ(says_unbatched(rows.batch(2).unbatch()), said);
+  EXPECT_EQ(says_unbatched(data::zip(rows.batch(2), rows)), said);
+  EXPECT_EQ(says_unbatched(rows, 1), nothing);
+  EXPECT_EQ(says_unbatched(rows.batch(2)), nothing);
+  EXPECT_EQ(says_unbatched(rows.batch(2).map(same).repeat(2)), nothing);
+  EXPECT_EQ(says_unbatched(rows.batch(2).batch(2).unbatch()), nothing);
+  EXPECT_EQ(says_unbatched(range(1).flat_map([&](std::int64_t) { return rows.batch(2); })),
+            nothing);
 }
 
 TEST(OneReplica, GetsElementsAsTheyAre) {
@@ -208,6 +241,14 @@ class Files : public testing::Test {
   data::Dataset<std::string> records() const {
     return data::tf_records(data::list_files(folder_ + "/*.tfrecord"));
   }
+  /// What data::auto_shard gives the second of two workers.
+  static Steps elements_of_shard(const data::Dataset<at::Tensor>& dataset) {
+    Steps all;
+    for (const at::Tensor& element : data::auto_shard(dataset, 2, 1)) {
+      all.push_back(numbers_of(element));
+    }
+    return all;
+  }
   const std::string folder_ = cat(testing::TempDir(), "cohort_input_", getpid());
 };
 
@@ -255,6 +296,38 @@ TEST_F(Files, BesideSomethingElseAreNotDealt) {
   EXPECT_FAILS(
       distribute_dataset(pairs, replicas_of(1, job.worker(0)), policy(AutoShardPolicy::FILE)),
       NotFound, "range");
+}
+
+TEST_F(Files, ThatAreCountedThroughAreNotDealt) {
+  const auto numbered = records().enumerate().batch(2);
+  const std::vector<Steps> expected{{"0;0 ", "2;2 ", "4;4 ", "6;6 "},
+                                    {"1;1 ", "3;3 ", "5;5 ", "7;7 "}};
+  EXPECT_EQ(steps_of_workers(numbered, 2, 1), expected);
+  const auto scanned = records()
+                           .scan(std::int64_t{0},
+                                 [](std::int64_t seen, const std::string& record) {
+                                   return std::pair(seen + 1, std::pair(seen, record));
+                                 })
+                           .batch(2);
+  EXPECT_EQ(steps_of_workers(scanned, 2, 1), expected);
+  SimulatedJob job(2);
+  const InputReplicas worker = replicas_of(1, job.worker(0));
+  EXPECT_THAT(distribute_dataset(numbered, worker, {}).explain(),
+              HasSubstr("policy DATA (AUTO: enumerate depends on the elements of all files)"));
+  EXPECT_FAILS(distribute_dataset(numbered, worker, policy(AutoShardPolicy::FILE)), NotFound,
+               "enumerate");
+  EXPECT_THAT(elements_of_shard(numbered.map(
+                  [](const at::Tensor& numbers, const data::Strings&) { return numbers; })),
+              ElementsAre("2 3", "6 7"));
+}
+
+TEST_F(Files, AreLookedForWithoutAWord) {
+  const CapturedLog log;
+  const auto checked = records().assert_cardinality(8).batch(2);
+  EXPECT_EQ(steps_of(checked, 2).size(), 4u);
+  const auto mixed = data::zip(records().assert_cardinality(8), range(8)).batch(2);
+  EXPECT_EQ(steps_of_workers(mixed, 2, 1)[0].size(), 4u);
+  EXPECT_EQ(log.count(log::Level::WARNING, "assert_cardinality"), 0);
 }
 
 TEST_F(Files, AreNamedByExplain) {
@@ -326,6 +399,118 @@ TEST(ADistributedIterator, ResumesBehindAnyStep) {
       EXPECT_EQ(rest, Steps(all.begin() + stop, all.end())) << "stopped at " << stop;
     }
   }
+}
+
+/// The position behind the second step.
+template <class T>
+data::Position behind_two(const DistributedDataset<T>& distributed) {
+  auto iterator = distributed.iterator();
+  iterator.get_next();
+  iterator.get_next();
+  return iterator.position();
+}
+
+/// The rows of the next step, of all replicas.
+template <class T>
+std::string rows_behind(const DistributedDataset<T>& distributed, const data::Position& position) {
+  auto iterator = distributed.iterator();
+  iterator.restore(position);
+  std::string rows = step_text(iterator.get_next());
+  std::replace(rows.begin(), rows.end(), '|', ' ');
+  return rows;
+}
+
+TEST(ADistributedIterator, RefusesThePositionOfAnotherPipeline) {
+  const auto distributed = distribute_dataset(range(20).batch(4), replicas_of(2), {});
+  const auto other = [](const auto& dataset) {
+    return behind_two(distribute_dataset(dataset, replicas_of(2), {}));
+  };
+  EXPECT_FAILS(rows_behind(distributed, other(range(20).batch(5))), InvalidArgument,
+               "other stages: expected one that was saved from an iterator of range[20].batch(4)");
+  EXPECT_FAILS(rows_behind(distributed, other(range(20).batch(4).repeat(2))), InvalidArgument,
+               "other stages");
+  auto of_dataset = range(20).batch(4).iterator();
+  of_dataset.next();
+  EXPECT_FAILS(rows_behind(distributed, of_dataset.position()), InvalidArgument, "other");
+}
+
+TEST(ADistributedIterator, GoesOnWithOtherReplicasWorkersAndBuffers) {
+  const auto dataset = range(40).shuffle(40, {.seed = 1}).batch(4);
+  const auto position = behind_two(distribute_dataset(dataset, replicas_of(2), {}));
+  const std::string third = rows_behind(distribute_dataset(dataset, replicas_of(2), {}), position);
+  EXPECT_EQ(rows_behind(distribute_dataset(dataset, replicas_of(1), {}), position), third);
+  EXPECT_EQ(rows_behind(distribute_dataset(dataset, replicas_of(4), {}), position), third);
+  const InputOptions unbuffered{.per_replica_buffer_size = 0};
+  EXPECT_EQ(rows_behind(distribute_dataset(dataset, replicas_of(2), unbuffered), position), third);
+
+  SimulatedJob job(2);
+  std::vector<std::string> of_worker(2);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      of_worker[w] =
+          rows_behind(distribute_dataset(dataset, replicas_of(1, job.worker(w)), {}), position);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(of_worker[0] + ' ' + of_worker[1], third);
+}
+
+TEST(ADistributedIterator, InsideOfABatchGoesOnWithTheSameReplicasOnly) {
+  struct SecondOfTwo : InputWorkers {
+    int count() const override { return 2; }
+    int index() const override { return 1; }
+    std::uint64_t seed() const override { return 7; }
+    InputStep agree(const InputStep& mine) override { return mine; }
+  };
+  const auto off = policy(AutoShardPolicy::OFF);
+  const auto of_workers = [&](int local) {
+    return distribute_dataset(range(8).batch(8),
+                              replicas_of(local, std::make_shared<SecondOfTwo>()), off);
+  };
+  auto iterator = of_workers(1).iterator();
+  iterator.get_next();
+  const data::Position position = iterator.position();
+  EXPECT_EQ(rows_behind(of_workers(1), position), "4 5 6 7");
+  EXPECT_FAILS(rows_behind(of_workers(2), position), InvalidArgument,
+               "inside of a batch that was cut into 2 pieces: expected 4");
+}
+
+TEST_F(Files, OfReplicasHaveAPositionForTheirNumberOnly) {
+  const auto options = policy(AutoShardPolicy::FILE_BY_REPLICA);
+  auto iterator = distribute_dataset(records().batch(4), replicas_of(4), options).iterator();
+  EXPECT_FAILS(rows_behind(distribute_dataset(records().batch(4), replicas_of(2), options),
+                           iterator.position()),
+               InvalidArgument, "another number of pipelines: expected 2, got 4");
+}
+
+TEST(AnUnorderedMap, CanBeDistributed) {
+  const auto unordered =
+      range(8).map([](std::int64_t x) { return x; }, {.parallel = 2, .ordered = false});
+  EXPECT_EQ(steps_of(unordered.batch(4), 2).size(), 2u);
+  EXPECT_EQ(steps_of(unordered.shuffle(3).batch(4), 2, policy(AutoShardPolicy::OFF)).size(), 2u);
+  auto iterator = distribute_dataset(unordered.batch(4), replicas_of(2), {}).iterator();
+  iterator.get_next();
+  EXPECT_FAILS(iterator.position(), ValueError, "{.ordered = true}");
+}
+
+TEST(AnElement, IsOnItsReplicasDeviceOrOnTheHost) {
+  const InputReplicas replicas{{"cpu:1", "cpu:2"}, only_worker()};
+  const auto devices = [&](const InputOptions& options) {
+    return *distribute_dataset(range(4).batch(4), replicas, options)
+                .iterator()
+                .get_next()
+                .devices();
+  };
+  EXPECT_THAT(devices({}), ElementsAre(Device("cpu:1"), Device("cpu:2")));
+  EXPECT_THAT(devices({.fetch_to_device = false}), ElementsAre(Device("cpu:0"), Device("cpu:0")));
+
+  const InputReplicas of_task{{Device("cpu:1").on_task("worker", 3)}, only_worker()};
+  EXPECT_THAT(*distribute_dataset(range(4), of_task, {.fetch_to_device = false})
+                   .iterator()
+                   .get_next()
+                   .devices(),
+              ElementsAre(Device("cpu:0").on_task("worker", 3)));
 }
 
 TEST(OptionsThatDoNotGoTogether, AreRefused) {

@@ -9,6 +9,8 @@
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
+#include "cohort/strategies/tpu_strategy.h"
+#include "cohort/tpu/tpu_system.h"
 #include "tests/input/simulated_workers.h"
 
 namespace cohort {
@@ -78,6 +80,72 @@ TEST(DatasetsFromFunction, CanBeOnePerReplica) {
                NotImplementedError, "PER_REPLICA");
   EXPECT_FAILS(OneDeviceStrategy("cpu:0").distribute_datasets_from_function(shard, per_replica),
                NotImplementedError, "PER_REPLICA");
+  const cluster::TPUClusterResolver resolver("local:2x1x1x1");
+  tpu::initialize_system(resolver);
+  EXPECT_FAILS(TPUStrategy(resolver).distribute_datasets_from_function(shard, per_replica),
+               NotImplementedError, "PER_REPLICA");
+}
+
+TEST(DatasetsFromFunction, HavePositionsThatDoNotDependOnTheReplicas) {
+  const auto batches = [](const InputContext& input) {
+    return range(24).batch(input.per_replica_batch_size(4));
+  };
+  auto saved = two().distribute_datasets_from_function(batches).iterator();
+  saved.get_next();
+  const auto four = MirroredStrategy({"cpu:0", "cpu:1", "cpu:2", "cpu:3"});
+  auto resumed = four.distribute_datasets_from_function(batches).iterator();
+  resumed.restore(saved.position());
+  EXPECT_EQ(step_text(resumed.get_next()), "4|5|6|7");
+  auto other = two().distribute_datasets_from_function(
+      [](const InputContext&) { return range(24).map([](std::int64_t x) { return x; }); });
+  EXPECT_FAILS(other.iterator().restore(saved.position()), InvalidArgument, "other stages");
+}
+
+TEST(AnElementOfPairs, CanBeTakenApartInTheLoop) {
+  const Strategy strategy = two();
+  const auto add = [](const at::Tensor& x, const at::Tensor& y) { return (x + y).sum(); };
+  const auto sum = [&](const auto& each) {
+    return strategy.reduce("SUM", each).template item<int>();
+  };
+  const auto pairs = strategy.distribute_dataset(data::zip(range(4), range(10, 14)).batch(4));
+  for (auto& [x, y] : pairs) EXPECT_EQ(sum(strategy.run(add, x, y)), 6 + 46);
+  for (auto [x, y] : pairs) {
+    static_assert(std::is_same_v<decltype(x), PerReplica<at::Tensor>>);
+    EXPECT_EQ(step_text(x), "0 1|2 3");
+    EXPECT_EQ(step_text(y), "10 11|12 13");
+    EXPECT_EQ(x.devices()->at(1), Device("cpu:1"));
+    EXPECT_EQ(sum(strategy.run(add, x, y)), 6 + 46);
+  }
+  for (const auto& whole : pairs) {
+    const auto both = strategy.run(
+        [&](const std::pair<at::Tensor, at::Tensor>& own) { return add(own.first, own.second); },
+        whole);
+    EXPECT_EQ(sum(both), 6 + 46);
+  }
+}
+
+struct Sample {
+  at::Tensor image;
+  data::Strings name;
+};
+
+TEST(AnElement, OfTuplesArraysAndStructsCanBeTakenApart) {
+  const Strategy strategy = two();
+  const auto triples =
+      strategy.distribute_dataset(data::zip(range(2), range(2, 4), range(4, 6)).batch(2));
+  for (const auto& [a, b, c] : triples) {
+    EXPECT_EQ(step_text(a) + ',' + step_text(b) + ',' + step_text(c), "0|1,2|3,4|5");
+  }
+  const auto samples = strategy.distribute_dataset(
+      data::from_tensor_slices(
+          Sample{torch::arange(2), data::Strings(std::vector<std::string>{"p", "q"})})
+          .batch(2));
+  for (const auto& [image, name] : samples) {
+    EXPECT_EQ(step_text(image) + ',' + step_text(name), "0|1,p |q ");
+  }
+  const PerReplica<std::array<bool, 2>> arrays({{true, false}, {false, false}});
+  const auto [first, second] = arrays;
+  EXPECT_EQ(step_text(first) + ',' + step_text(second), "1|0,0|0");
 }
 
 TEST(InputContexts, DivideTheGlobalBatch) {
