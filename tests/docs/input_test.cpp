@@ -11,7 +11,8 @@ namespace data = cohort::data;
 // clang-format off
 
 TEST_F(Guide, DistributedInput) {
-  cohort::MirroredStrategy strategy;
+  namespace data = cohort::data;
+  cohort::MirroredStrategy strategy({.replicas = 2});
 
   auto dataset = data::fashion_mnist("test")
                      .shuffle(10'000, {.seed = 1})
@@ -38,6 +39,32 @@ TEST_F(Guide, ElementsOfStructs) {
   for (const Point& batch : points) assert(batch.x.size(0) == batch.name.size(0));
 }
 
+TEST_F(Guide, ErrorsOfFunctions) {
+  auto halves = data::from_tensor_slices(std::vector<std::string>{"0.5", "half"}).map([](const std::string& text) {
+    return std::stof(text);
+  });
+  data::ErrorCount left_out;
+  for (float half : halves.ignore_errors({.count = left_out})) assert(half == 0.5f);
+  assert(left_out.get() == 1);
+  try {
+    for (float half : halves) assert(half == 0.5f);
+  } catch (const std::invalid_argument& error) {
+    assert(std::string(error.what()) == "stof (element 1 of map)");
+  }
+}
+
+TEST_F(Guide, ElementsTakenApart) {
+  cohort::MirroredStrategy strategy({.replicas = 2});
+
+  auto zipped = strategy.distribute_dataset(data::zip(data::range(8), data::range(8, 16)).batch(4));
+  for (const auto& [x, y] : zipped) {
+    strategy.run([](torch::Tensor x, torch::Tensor y) { assert(torch::equal(x + 8, y)); }, x, y);
+  }
+  for (const auto& pair : zipped) {
+    strategy.run([](const std::pair<torch::Tensor, torch::Tensor>& own) { assert(own.first.size(0) == 2); }, pair);
+  }
+}
+
 TEST_F(Guide, RandomNumbersAndPositions) {
   auto noisy = data::range(100).map([](std::int64_t i, at::Generator generator) {
     return torch::full({2}, i) + torch::rand({2}, generator);
@@ -53,7 +80,7 @@ TEST_F(Guide, RandomNumbersAndPositions) {
 }
 
 TEST_F(Guide, OneDatasetAWorker) {
-  cohort::MirroredStrategy strategy;
+  cohort::MirroredStrategy strategy({.replicas = 2});
 
   auto from_function = strategy.distribute_datasets_from_function([](const cohort::InputContext& input) {
     return data::range(1000)
@@ -112,7 +139,7 @@ TEST_F(GuideWithFiles, TFRecordsAndPolicies) {
           .prefetch();
   for (const data::Example& batch : examples) assert(batch.images.size(1) == 28);
 
-  cohort::MirroredStrategy strategy;
+  cohort::MirroredStrategy strategy({.replicas = 2});
   auto files = data::list_files("train-*.tfrecord");
   auto batches = data::tf_records(files).batch(8);
   using data::AutoShardPolicy;
