@@ -70,6 +70,7 @@ class ReadAhead {
 
   /// How many elements it gave.
   std::int64_t given() const {
+    threads_.process().require("iterator.position", "pipeline");
     const std::lock_guard lock(mutex_);
     return given_;
   }
