@@ -36,7 +36,8 @@ struct TFRecordOptions {
   /// How many files are read at the same time, their records taken in turn.
   int parallel_reads = 1;
 };
-/// The records of TFRecord files; their checksums are checked.
+/// The records of TFRecord files; their checksums are checked. Behind a record whose data is
+/// damaged the next one is read; behind one whose length is, the next file, with a warning.
 Dataset<std::string> tf_records(const FileNames& files, TFRecordOptions options = {});
 
 struct TextLineOptions {

@@ -69,6 +69,17 @@ TEST(DatasetsFromFunction, OfScalarsEndWithAZero) {
   EXPECT_THAT(steps_of(distributed), ElementsAre("1|2", "3|4", "5|0"));
 }
 
+TEST(DatasetsFromFunction, OfBoolsEndWithAFalse) {
+  const auto distributed = two().distribute_datasets_from_function(
+      [](const InputContext&) { return range(3).map([](std::int64_t x) { return x % 2 == 0; }); });
+  EXPECT_THAT(steps_of(distributed), ElementsAre("1|0", "1|0"));
+  for (const auto& flags : distributed) {
+    const auto both = two().run([](bool own) { return own; }, flags);
+    EXPECT_TRUE(both.values()[0]);
+    EXPECT_FALSE(both.values()[1]);
+  }
+}
+
 TEST(DatasetsFromFunction, CanBeOnePerReplica) {
   const InputOptions per_replica{.replication_mode = InputReplicationMode::PER_REPLICA};
   const auto shard = [](const InputContext& input) {
