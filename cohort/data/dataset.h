@@ -299,6 +299,12 @@ auto from_tensor_slices(Nest nest) {
 }
 /// Each of these as an element.
 Dataset<std::string> from_tensor_slices(std::vector<std::string> strings);
+template <class T>
+  requires std::is_arithmetic_v<T>
+Dataset<T> from_tensor_slices(std::vector<T> numbers) {
+  return Dataset<T>(std::make_shared<RowsNode<T>>(
+      "from_tensor_slices", std::make_shared<NumberRows<T>>(std::move(numbers))));
+}
 
 /// 0 … stop-1; start … stop-1; in steps.
 Dataset<std::int64_t> range(std::int64_t stop);

@@ -48,6 +48,26 @@ class NestRows : public Rows<T> {
   std::int64_t size_;
 };
 
+/// Numbers or bools that are there already.
+template <class T>
+class NumberRows : public Rows<T> {
+ public:
+  explicit NumberRows(std::vector<T> numbers) : numbers_(std::move(numbers)) {}
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(numbers_.size()); }
+  T at(std::int64_t row) const override { return numbers_[row]; }
+  at::Tensor gather(std::span<const std::int64_t> rows) const override {
+    std::vector<T> chosen;
+    chosen.reserve(rows.size());
+    for (const std::int64_t row : rows) chosen.push_back(numbers_[row]);
+    return stack(chosen);
+  }
+  ElementSpec spec() const override { return spec_of(T{}); }
+
+ private:
+  const std::vector<T> numbers_;
+};
+
 /// The numbers start, start + step, … before stop.
 class RangeRows : public Rows<std::int64_t> {
  public:

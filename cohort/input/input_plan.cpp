@@ -162,7 +162,7 @@ InputPlan plan_dataset(const NodePtr& dataset, AutoShardPolicy policy,
   }
   plan.policy = chosen;
   plan.reason = std::move(reason);
-  plan.position_stages = data::position_stages(*dataset);
+  plan.position_stages = cat(data::position_stages(*dataset), ".distribute_dataset");
   plan.cuts_unbatched = plan.how == InputPlan::How::CUT && is_unbatched(*dataset);
   if (plan.cuts_unbatched) {
     log::warning(kWhere, ": no stage of the dataset makes batches: each element is cut along its ",

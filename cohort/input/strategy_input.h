@@ -64,7 +64,7 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
       }
     }
     const data::NodePtr first = plan.pipelines[0];
-    plan.position_stages = data::position_kinds(*first);
+    plan.position_stages = cat(data::position_kinds(*first), ".distribute_datasets_from_function");
     return DistributedDataset<typename Result::value_type>(first, std::move(plan), replicas,
                                                            options);
   }

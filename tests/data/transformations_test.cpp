@@ -23,6 +23,16 @@ TEST(TensorSlices, AreTheRowsOfEveryLeaf) {
   EXPECT_EQ(pairs.cardinality(), 2);
 }
 
+TEST(TensorSlices, OfAVectorAreItsElements) {
+  const Dataset<bool> bools = from_tensor_slices(std::vector<bool>{true, false, true});
+  EXPECT_THAT(elements_of(bools), ElementsAre("1", "0", "1"));
+  EXPECT_THAT(elements_of(bools.batch(2)), ElementsAre("[2]{1 0}", "[1]{1}"));
+  EXPECT_EQ(cat(bools.batch(2).element_spec()), "bool[?]");
+  const Dataset<float> floats = from_tensor_slices(std::vector<float>{1.5, 2});
+  EXPECT_THAT(elements_of(floats.shuffle(1).batch(2)), ElementsAre("[2]{1.5 2}"));
+  EXPECT_THAT(elements_of(from_tensor_slices(std::vector<int>{}).batch(2)), ElementsAre());
+}
+
 TEST(TensorSlices, MustHaveAFirstDimensionOfOneLength) {
   EXPECT_FAILS(from_tensor_slices(torch::tensor(1.)), ValueError, "no dimensions");
   EXPECT_FAILS(from_tensor_slices(std::pair(torch::ones({2}), torch::ones({3}))), ValueError,

@@ -431,7 +431,8 @@ TEST(ADistributedIterator, RefusesThePositionOfAnotherPipeline) {
                "other stages");
   auto of_dataset = range(20).batch(4).iterator();
   of_dataset.next();
-  EXPECT_FAILS(rows_behind(distributed, of_dataset.position()), InvalidArgument, "other");
+  EXPECT_FAILS(rows_behind(distributed, of_dataset.position()), InvalidArgument,
+               "range[20].batch(4).distribute_dataset");
 }
 
 TEST(ADistributedIterator, GoesOnWithOtherReplicasWorkersAndBuffers) {
