@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cohort/distribute/crew.h"
 #include "cohort/distribute/differentiable_collectives.h"
 
 namespace cohort {
@@ -50,6 +51,8 @@ void OncePerCopy::run(ReplicaContext& replica, const std::function<void(int)>& a
     return detail::attend_meeting(replica, together);
   }
   replica.take_turn(what_);
+  // The replica of this copy that had the slot before may have thrown in the action.
+  if (replica.in_run() && replica.crew().meeting().aborted()) throw collectives::Stopped();
   const int copy = model_.copy_of(id);
   start_run(replica, copy);
   if (done_[copy] >= ++calls_[id]) return;
