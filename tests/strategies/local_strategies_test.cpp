@@ -129,7 +129,8 @@ TEST_F(LocalStrategies, AllTakeTheTimesOfWaits) {
 }
 
 TEST_F(LocalStrategies, WaitForeverAndWarnAfterHalfAMinuteUnlessTold) {
-  const CommunicationOptions& communication = MirroredStrategy().extended().communication();
+  const MirroredStrategy strategy;
+  const CommunicationOptions& communication = strategy.extended().communication();
   EXPECT_FALSE(communication.timeout);
   EXPECT_EQ(communication.warn_after, std::chrono::seconds(30));
 }
