@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -174,6 +175,15 @@ TEST_F(Fork, InsideOfARunTheChildsRunThrowsAtItsEnd) {
   });
   if (child == 0) _exit(failure.find("before fork()") != std::string::npos ? 0 : 1);
   EXPECT_EQ(failure, "nothing");
+  EXPECT_EQ(end_of(child), "exit 0");
+}
+
+TEST_F(Fork, InsideOfARunTheThreadOfAnotherReplicaEndsTheChild) {
+  const auto used = strategy(4);
+  std::atomic<pid_t> child = -1;
+  used->run([&] {
+    if (get_replica_context().local_id() == 1) child = fork_for_a_while();
+  });
   EXPECT_EQ(end_of(child), "exit 0");
 }
 
