@@ -27,7 +27,7 @@ bool kernel_reads(const at::Tensor& tensor) {
 AllReduce::AllReduce(ReduceOp op, std::vector<at::Tensor> values, const Accumulation& accumulation)
     : op_(op), accumulation_(accumulation), values_(std::move(values)) {
   for (at::Tensor& value : values_) {
-    if (kernel_reads(value)) value = value.contiguous();
+    if (kernel_reads(value)) value = as_read(value);
   }
   allocate_results();
 }
@@ -67,6 +67,8 @@ void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) 
   const bool divides_later =
       op_ == ReduceOp::MEAN && quotient_dtype(value.scalar_type()) != value.scalar_type();
   const bool alone = all.size() == 1;
+  const bool is_added = !alone && !accumulation_ && !value.is_sparse();
+  if (is_added) check_addable("replica_context.all_reduce", value.scalar_type());
   if (!kernel_reads(value) || divides_later || alone || accumulation_) {
     return reduce_whole(leaf, all);
   }
@@ -75,8 +77,6 @@ void AllReduce::plan_leaf(std::size_t leaf, std::span<Contribution* const> all) 
     buffers_[leaf].values.push_back(call.values_[leaf].data_ptr());
     buffers_[leaf].results.push_back(call.results_[leaf].data_ptr());
   }
-  // Checks the dtype before any piece is handed out.
-  ordered_sum(value.scalar_type(), *sum_, buffers_[leaf].values, buffers_[leaf].results, {0, 0});
   const std::int64_t chunk = kChunkBytes / static_cast<std::int64_t>(value.element_size());
   for (std::int64_t begin = 0; begin < value.numel(); begin += chunk) {
     pieces_.push_back({leaf, {begin, std::min(begin + chunk, value.numel())}});
@@ -136,7 +136,7 @@ void AllGather::work(std::int64_t leaf) {
   std::vector<at::Tensor> values;
   values.reserve(all_.size());
   for (AllGather* each : all_) values.push_back(each->values_[leaf]);
-  const at::Tensor result = gather_tensors(values, axis_);
+  const at::Tensor result = gather_tensors("replica_context.all_gather", values, axis_);
   for (AllGather* each : all_) {
     each->results_[leaf] = result.to(each->values_[leaf].device(), false, /*copy=*/true);
   }

@@ -232,6 +232,38 @@ void sum_range(const SumPlan& plan, std::span<const void* const> leaves,
   }
 }
 
+/// Calls f(element, parts) with an element of the type that values of the dtype are added as, and
+/// how many of these a value has: a complex number is two real ones. False for dtypes without
+/// addition.
+template <class F>
+bool with_element_type(c10::ScalarType dtype, F&& f) {
+  switch (dtype) {
+    case c10::kFloat:
+      return f(float{}, 1), true;
+    case c10::kDouble:
+      return f(double{}, 1), true;
+    case c10::kComplexFloat:
+      return f(float{}, 2), true;
+    case c10::kComplexDouble:
+      return f(double{}, 2), true;
+    case c10::kHalf:
+      return f(c10::Half{}, 1), true;
+    case c10::kBFloat16:
+      return f(c10::BFloat16{}, 1), true;
+    case c10::kByte:
+    case c10::kChar:
+      return f(uint8_t{}, 1), true;  // unsigned: wrapping is defined
+    case c10::kShort:
+      return f(uint16_t{}, 1), true;
+    case c10::kInt:
+      return f(uint32_t{}, 1), true;
+    case c10::kLong:
+      return f(uint64_t{}, 1), true;
+    default:
+      return false;
+  }
+}
+
 void check(c10::ScalarType dtype, const SumPlan& plan, size_t leaves, double divisor) {
   if (leaves != static_cast<size_t>(plan.leaves())) {
     throw InvalidArgument("ordered_sum",
@@ -290,36 +322,17 @@ int SumPlan::compile(Node node, std::span<const Node> leaves, size_t& next) {
 void ordered_sum(c10::ScalarType dtype, const SumPlan& plan, std::span<const void* const> leaves,
                  std::span<void* const> outputs, Range range, double divisor) {
   check(dtype, plan, leaves.size(), divisor);
-  const auto sum_as = [&](auto type, Range elements) {
+  const bool has_sum = with_element_type(dtype, [&](auto type, int parts) {
+    const Range elements{parts * range.begin, parts * range.end};
     sum_range<decltype(type)>(plan, leaves, outputs, elements, divisor);
-  };
-  const Range parts{2 * range.begin, 2 * range.end};  // a complex number is two real ones
-  switch (dtype) {
-    case c10::kFloat:
-      return sum_as(float{}, range);
-    case c10::kDouble:
-      return sum_as(double{}, range);
-    case c10::kComplexFloat:
-      return sum_as(float{}, parts);
-    case c10::kComplexDouble:
-      return sum_as(double{}, parts);
-    case c10::kHalf:
-      return sum_as(c10::Half{}, range);
-    case c10::kBFloat16:
-      return sum_as(c10::BFloat16{}, range);
-    case c10::kByte:
-    case c10::kChar:
-      return sum_as(uint8_t{}, range);  // unsigned: wrapping is defined
-    case c10::kShort:
-      return sum_as(uint16_t{}, range);
-    case c10::kInt:
-      return sum_as(uint32_t{}, range);
-    case c10::kLong:
-      return sum_as(uint64_t{}, range);
-    default:
-      throw InvalidArgument("ordered_sum", cat("values of type ", c10::toString(dtype),
-                                               " cannot be added: cast them to a number type"));
-  }
+  });
+  if (has_sum) return;
+  throw InvalidArgument("ordered_sum", cat("values of type ", c10::toString(dtype),
+                                           " cannot be added: cast them to a number type"));
+}
+
+bool has_ordered_sum(c10::ScalarType dtype) {
+  return with_element_type(dtype, [](auto, int) {});
 }
 
 void broadcast_bytes(const void* source, std::span<void* const> outputs, Range range) {

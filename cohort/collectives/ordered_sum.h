@@ -66,6 +66,9 @@ class SumPlan {
 void ordered_sum(c10::ScalarType dtype, const SumPlan& plan, std::span<const void* const> leaves,
                  std::span<void* const> outputs, Range range, double divisor = 1);
 
+/// False for a dtype that cannot be added.
+bool has_ordered_sum(c10::ScalarType dtype);
+
 /// Copies the bytes of `range` from `source` to every output, reading them from memory once.
 /// An output may be the source itself, but must not overlap it partly. For data of any dtype.
 void broadcast_bytes(const void* source, std::span<void* const> outputs, Range range);

@@ -27,7 +27,7 @@ at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
   std::vector<at::Tensor> contiguous;
   std::vector<const void*> leaves;
   for (const at::Tensor& value : values) {
-    contiguous.push_back(value.contiguous());
+    contiguous.push_back(as_read(value));
     leaves.push_back(contiguous.back().data_ptr());
   }
   const auto dtype = values[0].scalar_type();
@@ -68,27 +68,52 @@ std::vector<at::Tensor> all_dense(std::span<const at::Tensor> values) {
   return dense;
 }
 
-std::int64_t checked_axis(std::int64_t axis, std::int64_t rank) {
-  if (rank == 0) throw ValueError("gather", "scalars can't be gathered: expected rank >= 1, got 0");
+std::int64_t checked_axis(const char* where, std::int64_t axis, std::int64_t rank) {
+  if (rank == 0) throw ValueError(where, "scalars can't be gathered: expected rank >= 1, got 0");
   if (axis < -rank || axis >= rank) {
-    throw ValueError("gather", cat("axis out of range: expected ", -rank, " to ", rank - 1,
-                                   " for rank ", rank, ", got ", axis));
+    throw ValueError(where, cat("axis out of range: expected ", -rank, " to ", rank - 1,
+                                " for rank ", rank, ", got ", axis));
   }
   return axis < 0 ? axis + rank : axis;
 }
 
-void check_gatherable(std::span<const at::Tensor> values, std::int64_t axis) {
+void check_gatherable(const char* where, std::span<const at::Tensor> values, std::int64_t axis) {
   for (std::size_t r = 1; r < values.size(); ++r) {
+    if (values[r].dtype() != values[0].dtype()) {
+      throw InvalidArgument(
+          where, cat("the replicas' dtypes differ: expected ", c10::toString(values[0].scalar_type()),
+                     " as on replica 0, got ", c10::toString(values[r].scalar_type()),
+                     " on replica ", r, "; convert them to one with .to()"));
+    }
     auto expected = values[0].sizes().vec();
     auto got = values[r].sizes().vec();
-    bool fits = expected.size() == got.size() && values[r].dtype() == values[0].dtype();
+    const bool fits = expected.size() == got.size();
     if (fits) expected[axis] = got[axis] = 0;
     if (fits && expected == got) continue;
-    throw InvalidArgument("gather", cat("Shape mismatch: replica ", r, " has ", describe(values[r]),
-                                        " where replica 0 has ", describe(values[0]),
-                                        ": Dimension sizes must be equal "
-                                        "except along axis ",
-                                        axis));
+    throw InvalidArgument(where, cat("Shape mismatch: replica ", r, " has ", describe(values[r]),
+                                     " where replica 0 has ", describe(values[0]),
+                                     ": Dimension sizes must be equal "
+                                     "except along axis ",
+                                     axis));
+  }
+}
+
+/// Throws unless all tensors have the dtype and the shape of the first, and its layout if asked.
+void check_alike(const char* where, std::span<const at::Tensor> values, int first_replica,
+                 bool layouts_too) {
+  check_defined(where, values, first_replica);
+  const at::Tensor& first = values[0];
+  for (std::size_t r = 1; r < values.size(); ++r) {
+    const at::Tensor& value = values[r];
+    const bool same = value.dtype() == first.dtype() && value.sizes() == first.sizes() &&
+                      (!layouts_too || value.layout() == first.layout());
+    if (same) continue;
+    throw InvalidArgument(
+        where, cat("the replicas' tensors differ: expected ", describe(first), " as on replica ",
+                   first_replica, ", got ", describe(value), " on replica ", first_replica + r,
+                   value.dtype() == first.dtype()
+                       ? "; give an axis to reduce over batches of different sizes"
+                       : "; convert them to one dtype with .to()"));
   }
 }
 
@@ -100,18 +125,32 @@ std::string describe(const at::Tensor& tensor) {
              tensor.sizes());
 }
 
-void check_same(const char* where, std::span<const at::Tensor> values, int first_replica) {
-  const at::Tensor& first = values[0];
+void check_defined(const char* where, std::span<const at::Tensor> values, int first_replica) {
   for (std::size_t r = 0; r < values.size(); ++r) {
-    const at::Tensor& value = values[r];
-    const bool same = value.defined() && first.defined() && value.dtype() == first.dtype() &&
-                      value.sizes() == first.sizes() && value.layout() == first.layout();
-    if (same) continue;
-    throw InvalidArgument(
-        where, cat("the replicas' tensors differ: expected ", describe(first), " as on replica ",
-                   first_replica, ", got ", describe(value), " on replica ", first_replica + r,
-                   "; give an axis to reduce over batches of different sizes"));
+    if (values[r].defined()) continue;
+    throw ValueError(where, cat("replica ", first_replica + r,
+                                " gave an undefined tensor: expected one with values on every "
+                                "replica; give zeros where there is nothing to add"));
   }
+}
+
+void check_same(const char* where, std::span<const at::Tensor> values, int first_replica) {
+  check_alike(where, values, first_replica, /*layouts_too=*/true);
+}
+
+void check_reducible(const char* where, std::span<const at::Tensor> values, int first_replica) {
+  check_alike(where, values, first_replica, /*layouts_too=*/false);
+  if (values.size() > 1 && !values[0].is_sparse()) check_addable(where, values[0].scalar_type());
+}
+
+void check_addable(const char* where, c10::ScalarType dtype) {
+  if (has_ordered_sum(dtype)) return;
+  throw InvalidArgument(where, cat("values of type ", c10::toString(dtype),
+                                   " cannot be added: cast them to a number type"));
+}
+
+at::Tensor as_read(const at::Tensor& tensor) {
+  return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 c10::ScalarType quotient_dtype(c10::ScalarType dtype) {
@@ -138,10 +177,12 @@ at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
   return op == ReduceOp::MEAN ? divide(result, values.size()) : result;
 }
 
-at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis) {
+at::Tensor gather_tensors(const char* where, std::span<const at::Tensor> values,
+                          std::int64_t axis) {
+  check_defined(where, values);
   if (values.size() == 1) return values[0].is_sparse() ? values[0].to_dense() : values[0];
-  axis = checked_axis(axis, values[0].dim());
-  check_gatherable(values, axis);
+  axis = checked_axis(where, axis, values[0].dim());
+  check_gatherable(where, values, axis);
   std::vector<at::Tensor> parts;
   for (const at::Tensor& value : values) {
     const at::Tensor dense = value.is_sparse() ? value.to_dense() : value;

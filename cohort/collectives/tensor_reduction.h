@@ -15,9 +15,24 @@ namespace cohort::collectives {
 /// "float [3, 4]", for errors.
 std::string describe(const at::Tensor& tensor);
 
+/// Throws ValueError, which names the replica, if one of the tensors is undefined. `first_replica`
+/// is the id of values[0].
+void check_defined(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
+
 /// Throws InvalidArgument unless all tensors have the dtype, the shape and the layout (dense or
-/// sparse) of the first; names the replica that differs. `first_replica` is the id of values[0].
+/// sparse) of the first; names the replica that differs. Also throws as `check_defined`.
 void check_same(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
+
+/// Throws InvalidArgument for a dtype that has no addition.
+void check_addable(const char* where, c10::ScalarType dtype);
+
+/// Throws as `check_same` and `check_addable` if these tensors have no sum; sparse and dense ones
+/// may be mixed.
+void check_reducible(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
+
+/// A dense tensor of the CPU as its bytes are read: contiguous, and with conjugation and negation
+/// done that LibTorch had put off (`x.conj()`). Itself, if it is so.
+at::Tensor as_read(const at::Tensor& tensor);
 
 /// The dtype that values are divided in: their own, float32 for integers of 8 and 16 bits, float64
 /// for longer ones.
@@ -26,8 +41,8 @@ c10::ScalarType quotient_dtype(c10::ScalarType dtype);
 /// The sum or mean in tree order, in a new tensor on the device of values[0]; the MEAN of integers
 /// has their `quotient_dtype`. A single value of any dtype is its own sum and mean. Sparse tensors
 /// are concatenated in replica order instead of added, so their result is not coalesced; MEAN
-/// divides their values. Where only some are sparse, all count as dense. Throws as `check_same`,
-/// and InvalidArgument for dtypes that can't be added.
+/// divides their values. Where only some are sparse, all count as dense. Throws as
+/// `check_reducible`.
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values);
 
 /// A way of adding up of the user's own: one tensor from each replica, in their order, to one.
@@ -38,8 +53,8 @@ at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
                           const Accumulation& accumulation);
 
 /// The values concatenated along `axis`, which may be negative; a single one as it is. Throws
-/// ValueError for scalars and an axis out of range, InvalidArgument for shapes that differ
-/// elsewhere than in `axis`.
-at::Tensor gather_tensors(std::span<const at::Tensor> values, std::int64_t axis);
+/// ValueError for undefined tensors, scalars and an axis out of range, InvalidArgument for dtypes
+/// that differ, and for shapes that differ elsewhere than in `axis`. `where` is the user's call.
+at::Tensor gather_tensors(const char* where, std::span<const at::Tensor> values, std::int64_t axis);
 
 }  // namespace cohort::collectives

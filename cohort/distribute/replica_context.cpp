@@ -4,6 +4,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/whole_tensor.h"
+#include "cohort/collectives/tensor_reduction.h"
 #include "cohort/distribute/crew.h"
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_random.h"
@@ -59,11 +60,9 @@ class Barrier : public collectives::Contribution {
   void work(std::int64_t) override {}
 };
 
-void check_leaves(const char* where, const std::vector<at::Tensor>& leaves) {
+void check_leaves(const char* where, const std::vector<at::Tensor>& leaves, int replica) {
   if (leaves.empty()) throw ValueError(where, "the nest has no tensors");
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    if (!leaves[i].defined()) throw ValueError(where, cat("leaf ", i, " is an undefined tensor"));
-  }
+  for (const at::Tensor& leaf : leaves) collectives::check_defined(where, {&leaf, 1}, replica);
 }
 
 }  // namespace
@@ -85,7 +84,7 @@ std::vector<at::Tensor> ReplicaContext::all_reduce_tensors(ReduceOp op,
                                                            const CommunicationOptions& options) {
   require_replica_context(*this, "replica_context.all_reduce");
   options.validate();
-  check_leaves("replica_context.all_reduce", values);
+  check_leaves("replica_context.all_reduce", values, replica_id_in_sync_group());
   strategy_.check_one_algorithm("replica_context.all_reduce", values);
   const auto limits = strategy_.communication().merged_with(options).wait_limits();
   return detail::all_reduce(*this, op, whole(std::move(values)), &limits);
@@ -96,7 +95,7 @@ std::vector<at::Tensor> ReplicaContext::all_gather_tensors(std::vector<at::Tenso
                                                            const CommunicationOptions& options) {
   require_replica_context(*this, "replica_context.all_gather");
   options.validate();
-  check_leaves("replica_context.all_gather", values);
+  check_leaves("replica_context.all_gather", values, replica_id_in_sync_group());
   for (const at::Tensor& value : values) {
     if (value.is_sparse()) {
       throw NotImplementedError("replica_context.all_gather",

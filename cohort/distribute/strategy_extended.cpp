@@ -66,6 +66,14 @@ std::int64_t count_along(const at::Tensor& tensor, const Axis& axis) {
   return count;
 }
 
+/// Throws ValueError for an undefined tensor, and says whose it is.
+void check_defined(const char* where, const Reducible& value, int first_replica) {
+  if (value.kind == Reducible::PER_REPLICA) {
+    return collectives::check_defined(where, value.values, first_replica);
+  }
+  if (!value.values[0].defined()) throw ValueError(where, "the value is an undefined tensor");
+}
+
 void check_same_shapes(const std::string& strategy, const std::vector<at::Tensor>& values) {
   for (std::size_t r = 1; r < values.size(); ++r) {
     if (values[r].sizes() == values[0].sizes()) continue;
@@ -251,10 +259,15 @@ std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
                                                                    const char* where) const {
   const int n = num_replicas_in_sync();
   if (value.kind == Reducible::PER_REPLICA) {
-    if (static_cast<int>(value.values.size()) == layout().local()) return whole(value.values);
-    throw ValueError(where,
-                     cat("the PerReplica has ", value.values.size(),
-                         " components: expected one for each of ", layout().local(), " replicas"));
+    if (static_cast<int>(value.values.size()) != layout().local()) {
+      throw ValueError(where, cat("the PerReplica has ", value.values.size(),
+                                  " components: expected one for each of ", layout().local(),
+                                  " replicas"));
+    }
+    auto components = whole(value.values);
+    const bool adds = !cross_device_ops().accumulation();
+    if (adds) collectives::check_reducible(where, components, layout().first());
+    return components;
   }
   const at::Tensor first = whole(value.values[0]);
   if (n == 1 || op == ReduceOp::MEAN) return {first};
@@ -272,6 +285,7 @@ Device StrategyExtended::default_destination() const {
 
 at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
                                          const Axis& axis) const {
+  check_defined("strategy.reduce", value, layout().first());
   const std::vector<Device> destination{default_destination()};
   if (axis.none()) {
     const auto components = components_for_reduction(op, value, "strategy.reduce");
@@ -293,17 +307,20 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
 }
 
 at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t axis) const {
+  check_defined("strategy.gather", value, layout().first());
   if (value.kind == Reducible::SINGLE) return value.values[0];
   if (require_static_shapes()) check_same_shapes(name(), value.values);
-  return collectives::gather_tensors(whole(value.values), axis)
+  return collectives::gather_tensors("strategy.gather", whole(value.values), axis)
       .to(default_destination().torch_device());
 }
 
 Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducible& value,
                                                       const Destinations& destinations,
-                                                      const CommunicationOptions& options) const {
+                                                      const CommunicationOptions& options,
+                                                      const char* where) const {
   options.validate();
-  const auto components = components_for_reduction(op, value, "extended.reduce_to");
+  check_defined(where, value, layout().first());
+  const auto components = components_for_reduction(op, value, where);
   const bool single = components.size() == 1 && num_replicas_in_sync() > 1;
   auto results = single ? cross_device_ops().broadcast(components[0], *destinations.devices())
                         : cross_device_ops().reduce(op, components, *destinations.devices());
@@ -320,7 +337,10 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
   options.validate();
   const DeviceList& devices = layout().replica_devices();
   std::vector<at::Tensor> firsts;
-  for (const Reducible& value : values) firsts.push_back(value.values[0]);
+  for (const Reducible& value : values) {
+    check_defined("extended.batch_reduce_to", value, layout().first());
+    firsts.push_back(value.values[0]);
+  }
   check_one_algorithm("extended.batch_reduce_to", firsts);
   warn_if_different(destinations);
   std::vector<std::vector<at::Tensor>> components;
@@ -339,6 +359,7 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
 Mirrored<at::Tensor> StrategyExtended::broadcast_tensor(const at::Tensor& tensor,
                                                         const Destinations& destinations) const {
   detail::require_cross_replica(*this, "extended.broadcast_to");
+  if (!tensor.defined()) throw ValueError("extended.broadcast_to", "the tensor is undefined");
   return Mirrored<at::Tensor>(cross_device_ops().broadcast(whole(tensor), *destinations.devices()),
                               destinations.devices());
 }

@@ -179,10 +179,11 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// One leaf of `Strategy::gather`.
   at::Tensor gather_leaf(const Reducible& value, std::int64_t axis) const;
 
-  /// One leaf of `reduce_to`.
+  /// One leaf of `reduce_to`. `where` is the call that errors name.
   Mirrored<at::Tensor> reduce_leaf_to(ReduceOp op, const Reducible& value,
                                       const Destinations& destinations,
-                                      const CommunicationOptions& options) const;
+                                      const CommunicationOptions& options,
+                                      const char* where = "extended.reduce_to") const;
 
   /// The leaves of `batch_reduce_to`.
   std::vector<Mirrored<at::Tensor>> batch_reduce_leaves(

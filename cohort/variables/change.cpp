@@ -96,7 +96,8 @@ Change combine(const VariableState& variable, std::span<const Change* const> of_
   Reducible values{Reducible::PER_REPLICA, {}, nullptr};
   for (const Change* change : of_each_replica) values.values.push_back(change->values);
   const auto sum = variable.owner->reduce_leaf_to(mean ? ReduceOp::MEAN : ReduceOp::SUM, values,
-                                                  Destinations(variable.placement.copies[0]), {});
+                                                  Destinations(variable.placement.copies[0]), {},
+                                                  cat("variable.", first.name()).c_str());
   return {first.op, sum.values()[0]};
 }
 
