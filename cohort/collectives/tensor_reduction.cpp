@@ -81,9 +81,10 @@ void check_gatherable(const char* where, std::span<const at::Tensor> values, std
   for (std::size_t r = 1; r < values.size(); ++r) {
     if (values[r].dtype() != values[0].dtype()) {
       throw InvalidArgument(
-          where, cat("the replicas' dtypes differ: expected ", c10::toString(values[0].scalar_type()),
-                     " as on replica 0, got ", c10::toString(values[r].scalar_type()),
-                     " on replica ", r, "; convert them to one with .to()"));
+          where,
+          cat("the replicas' dtypes differ: expected ", c10::toString(values[0].scalar_type()),
+              " as on replica 0, got ", c10::toString(values[r].scalar_type()), " on replica ", r,
+              "; convert them to one with .to()"));
     }
     auto expected = values[0].sizes().vec();
     auto got = values[r].sizes().vec();

@@ -260,9 +260,9 @@ std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
   const int n = num_replicas_in_sync();
   if (value.kind == Reducible::PER_REPLICA) {
     if (static_cast<int>(value.values.size()) != layout().local()) {
-      throw ValueError(where, cat("the PerReplica has ", value.values.size(),
-                                  " components: expected one for each of ", layout().local(),
-                                  " replicas"));
+      throw ValueError(
+          where, cat("the PerReplica has ", value.values.size(),
+                     " components: expected one for each of ", layout().local(), " replicas"));
     }
     auto components = whole(value.values);
     const bool adds = !cross_device_ops().accumulation();

@@ -21,15 +21,21 @@ using DeviceList = std::shared_ptr<const std::vector<Device>>;
 /// What PerReplica and Mirrored have in common: an ordered list of components, one for each local
 /// replica (or, for a Mirrored on named devices, one for each device).
 ///
-/// Immutable, cheap to copy, and safe to read from any number of threads.
+/// Immutable, cheap to copy, and safe to read from any number of threads. A member that refers to
+/// what the value holds gives a copy when the value itself is a temporary:
+///
+///     for (const Tensor& own : strategy.run(step).values()) …    // a vector, which the loop keeps
 template <class T>
 class DistributedValues {
  public:
   std::size_t size() const { return size_; }
-  std::span<const T> values() const { return {first_.get(), size_}; }
+
+  std::span<const T> values() const& { return {first_.get(), size_}; }
+  std::vector<T> values() const&& { return std::vector<T>(first_.get(), first_.get() + size_); }
 
   /// The devices of the components, in the same order; null when nobody said where they are.
-  const DeviceList& devices() const { return devices_; }
+  const DeviceList& devices() const& { return devices_; }
+  DeviceList devices() const&& { return devices_; }
 
  protected:
   DistributedValues(std::vector<T> values, DeviceList devices)

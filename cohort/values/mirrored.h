@@ -17,13 +17,33 @@ class Mirrored : public DistributedValues<T> {
       : DistributedValues<T>(std::move(values), std::move(devices)) {}
 
   /// The copy that the current context reads. A value on one device is that one everywhere.
-  const T& get() const {
+  const T& get() const& {
     const std::size_t i = this->size() == 1 ? 0 : detail::component_of_current_context();
     return this->values()[detail::checked_component(i, this->size(), "Mirrored.get")];
   }
-  operator const T&() const { return get(); }
+  T get() const&& { return get(); }
+  operator T() const { return get(); }  // NOLINT(google-explicit-constructor)
   const T* operator->() const { return &get(); }
-  const T& operator*() const { return get(); }
+  const T& operator*() const& { return get(); }
+  T operator*() const&& { return get(); }
+
+  // The operators of a `T` that only its members give it. Nothing can be assigned to `m[i]`: that
+  // would change one copy of all.
+  friend auto operator-(const Mirrored& m)
+    requires requires(const T& value) { -value; }
+  {
+    return -m.get();
+  }
+  friend auto operator~(const Mirrored& m)
+    requires requires(const T& value) { ~value; }
+  {
+    return ~m.get();
+  }
+  template <class Index>
+    requires requires(const T& value, const Index& index) { value[index]; }
+  const auto operator[](const Index& index) const {  // NOLINT(readability-const-return-type)
+    return get()[index];
+  }
 
   friend std::ostream& operator<<(std::ostream& out, const Mirrored& value) {
     value.print(out, "Mirrored");

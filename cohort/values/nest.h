@@ -290,14 +290,16 @@ auto merge(const std::vector<T>& results, const DeviceList& devices = nullptr) {
 }
 
 /// Replica i's view of a value: distributed leaves become their component i, others stay.
-/// Throws ValueError when a PerReplica does not have exactly `replicas` components.
+/// Throws ValueError when a PerReplica does not have exactly `replicas` components; `where` is the
+/// call that it names.
 template <class T>
-auto select(const T& value, std::size_t i, std::size_t replicas) {
+auto select(const T& value, std::size_t i, std::size_t replicas,
+            const char* where = "strategy.run") {
   return map(
       [=]<class L>(const L& leaf) {
         if constexpr (cohort::nest::detail::kIs<L, PerReplica>) {
           if (leaf.size() != replicas) {
-            throw ValueError("run", cat("a PerReplica argument has ", leaf.size(),
+            throw ValueError(where, cat("a PerReplica has ", leaf.size(),
                                         " components: expected one for each of the ", replicas,
                                         " local replicas"));
           }
@@ -305,7 +307,7 @@ auto select(const T& value, std::size_t i, std::size_t replicas) {
         } else if constexpr (Distributed<L>) {
           return leaf.values()[leaf.size() == 1
                                    ? 0
-                                   : cohort::detail::checked_component(i, leaf.size(), "run")];
+                                   : cohort::detail::checked_component(i, leaf.size(), where)];
         } else {
           return leaf;
         }

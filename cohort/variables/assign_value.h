@@ -34,6 +34,9 @@ class AssignValue {
   /// The value in the current context. A PerReplica throws ValueError outside of `run`.
   at::Tensor tensor() const { return per_replica_ ? per_replica_->local() : tensor_; }
 
+  /// The value repeated to these sizes, as LibTorch's operators do; as it is, where it can't be.
+  AssignValue broadcast_to(at::IntArrayRef sizes) const;
+
  private:
   at::Tensor tensor_;
   bool is_number_ = false;

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include <algorithm>
 
@@ -242,6 +243,22 @@ Access dispatch(const VariableState& variable, const Change& change) {
 }  // namespace detail
 
 AssignValue::AssignValue(const Variable& variable) : tensor_(variable) {}
+
+AssignValue AssignValue::broadcast_to(at::IntArrayRef sizes) const {
+  const auto repeated = [&](const at::Tensor& tensor) {
+    const bool fits = tensor.defined() && at::is_expandable_to(tensor.sizes(), sizes);
+    return fits ? tensor.expand(sizes) : tensor;
+  };
+  AssignValue result = *this;
+  result.tensor_ = repeated(tensor_);
+  if (!per_replica_) return result;
+  std::vector<at::Tensor> components;
+  for (const at::Tensor& component : per_replica_->values()) {
+    components.push_back(repeated(component));
+  }
+  result.per_replica_.emplace(std::move(components), per_replica_->devices());
+  return result;
+}
 
 at::Tensor Variable::change(const detail::Change& change, AssignOptions options) const {
   if (change.is_scatter()) detail::check_scatter(*state_, change);

@@ -34,6 +34,9 @@ COHORT_VARIABLE_PAIR_OPERATOR(-)
 COHORT_VARIABLE_PAIR_OPERATOR(*)
 COHORT_VARIABLE_PAIR_OPERATOR(/)
 COHORT_VARIABLE_PAIR_OPERATOR(%)
+COHORT_VARIABLE_PAIR_OPERATOR(&)
+COHORT_VARIABLE_PAIR_OPERATOR(|)
+COHORT_VARIABLE_PAIR_OPERATOR(^)
 COHORT_VARIABLE_PAIR_OPERATOR(<)
 COHORT_VARIABLE_PAIR_OPERATOR(<=)
 COHORT_VARIABLE_PAIR_OPERATOR(>)
@@ -45,5 +48,35 @@ COHORT_VARIABLE_OPERATOR(!=)
 #undef COHORT_VARIABLE_OPERATOR
 
 inline at::Tensor operator-(const Variable& a) { return -at::Tensor(a); }
+inline at::Tensor operator~(const Variable& a) { return ~at::Tensor(a); }
+
+// With `=` they change the variable, as they change a tensor: `+=` is `assign_add`, `-=` is
+// `assign_sub`, and the others are `v.assign(v op x)`. So in a replica the variable's aggregation
+// holds, and every replica must come. Unlike there, x may have fewer elements than v and is
+// repeated. (In Python `v += x` makes `v` a name of a new tensor, which C++ has no way to do.)
+inline const Variable& operator+=(const Variable& v, const AssignValue& x) {
+  v.assign_add(x.broadcast_to(v.sizes()), {.read_value = false});
+  return v;
+}
+inline const Variable& operator-=(const Variable& v, const AssignValue& x) {
+  v.assign_sub(x.broadcast_to(v.sizes()), {.read_value = false});
+  return v;
+}
+#define COHORT_VARIABLE_ASSIGNMENT(op)                            \
+  template <class T>                                              \
+    requires requires(const Variable& v, const T& x) { v op x; }  \
+  const Variable& operator op##=(const Variable& v, const T& x) { \
+    v.assign(v op x, {.read_value = false});                      \
+    return v;                                                     \
+  }
+
+COHORT_VARIABLE_ASSIGNMENT(*)
+COHORT_VARIABLE_ASSIGNMENT(/)
+COHORT_VARIABLE_ASSIGNMENT(%)
+COHORT_VARIABLE_ASSIGNMENT(&)
+COHORT_VARIABLE_ASSIGNMENT(|)
+COHORT_VARIABLE_ASSIGNMENT(^)
+
+#undef COHORT_VARIABLE_ASSIGNMENT
 
 }  // namespace cohort

@@ -47,13 +47,20 @@ Variable::operator float() const { return at::Tensor(*this).item<float>(); }
 Variable::operator double() const { return at::Tensor(*this).item<double>(); }
 Variable::operator std::int64_t() const { return at::Tensor(*this).item<std::int64_t>(); }
 
-const std::string& Variable::name() const { return state_->options.name; }
+const at::Tensor Variable::operator[](std::int64_t index) const {  // NOLINT(readability-const-*)
+  return at::Tensor(*this)[index];
+}
+const at::Tensor Variable::operator[](const at::Tensor& index) const {  // NOLINT(readability-*)
+  return at::Tensor(*this)[index];
+}
+
+const std::string& Variable::name() const& { return state_->options.name; }
 c10::ScalarType Variable::dtype() const { return state_->dtype(); }
-at::IntArrayRef Variable::sizes() const { return state_->copies[0].sizes(); }
+at::IntArrayRef Variable::sizes() const& { return state_->copies[0].sizes(); }
 bool Variable::trainable() const { return state_->trainable(); }
 Synchronization Variable::synchronization() const { return state_->options.synchronization; }
 Aggregation Variable::aggregation() const { return state_->options.aggregation; }
-const std::function<at::Tensor(const at::Tensor&)>& Variable::constraint() const {
+const std::function<at::Tensor(const at::Tensor&)>& Variable::constraint() const& {
   return state_->options.constraint;
 }
 const char* Variable::kind_name() const { return state_->kind_name(); }
@@ -61,7 +68,7 @@ const char* Variable::kind_name() const { return state_->kind_name(); }
 at::Tensor Variable::handle() const {
   return state_->components[detail::read_access(*state_, "variable.handle").component];
 }
-const std::vector<at::Tensor>& Variable::components() const { return state_->components; }
+const std::vector<at::Tensor>& Variable::components() const& { return state_->components; }
 
 std::string Variable::component_name(std::size_t i) const {
   return i == 0 ? name() : cat(name(), "/replica_", i);
@@ -71,7 +78,7 @@ Device Variable::device() const {
   const int component = detail::read_access(*state_, "variable.device").component;
   return state_->placement.copies[state_->placement.copy_of[component]];
 }
-const DeviceList& Variable::devices() const { return state_->placement.devices; }
+const DeviceList& Variable::devices() const& { return state_->placement.devices; }
 StrategyExtended* Variable::owner() const { return state_->owner.get(); }
 
 Reducible Variable::reducible() const {

@@ -48,7 +48,10 @@ struct VariableState;
 /// its strategy by itself; in another strategy's scope every use throws RuntimeError.
 ///
 /// A small handle: copies are the same variable, and `==` asks just that. Handles may be used from
-/// several threads; who assigns outside of replicas must see to it that nobody else reads.
+/// several threads; who assigns outside of replicas must see to it that nobody else reads. A member
+/// that refers to what the variable holds gives a copy when the handle is a temporary.
+///
+/// Operators read the variable as a tensor; `v += x` and its relatives assign (`operators.h`).
 class Variable {
  public:
   /// Made by the current strategy; outside of any scope one plain copy without an owner. Inside of
@@ -89,6 +92,11 @@ class Variable {
   explicit operator double() const;
   explicit operator std::int64_t() const;
 
+  /// Part of the value. Nothing can be assigned to `v[i]`, which would change one copy of all: use
+  /// `scatter_update`.
+  const at::Tensor operator[](std::int64_t index) const;       // NOLINT(readability-const-*)
+  const at::Tensor operator[](const at::Tensor& index) const;  // NOLINT(readability-const-*)
+
   // Assigning. All return the new value, as `value` does.
 
   /// Throws ValueError for a tensor of another dtype, for assign of another shape, in a replica for
@@ -115,14 +123,17 @@ class Variable {
 
   // Properties.
 
-  const std::string& name() const;
+  const std::string& name() const&;
+  std::string name() const&& { return name(); }
   c10::ScalarType dtype() const;
-  at::IntArrayRef sizes() const;
+  at::IntArrayRef sizes() const&;
+  std::vector<std::int64_t> sizes() const&& { return shape(); }
   std::vector<std::int64_t> shape() const { return sizes().vec(); }
   bool trainable() const;
   Synchronization synchronization() const;
   Aggregation aggregation() const;
-  const std::function<at::Tensor(const at::Tensor&)>& constraint() const;
+  const std::function<at::Tensor(const at::Tensor&)>& constraint() const&;
+  std::function<at::Tensor(const at::Tensor&)> constraint() const&& { return constraint(); }
   bool is_initialized() const { return true; }
 
   /// "MirroredVariable", "SyncOnReadVariable", "AggregatingVariable", or "Variable" for a plain
@@ -137,8 +148,10 @@ class Variable {
 
   /// One tensor for each local replica. Those of one device share memory, but each is a leaf of its
   /// own, so that gradients never mix.
-  const std::vector<at::Tensor>& components() const;
-  const at::Tensor& primary() const { return components()[0]; }
+  const std::vector<at::Tensor>& components() const&;
+  std::vector<at::Tensor> components() const&& { return components(); }
+  const at::Tensor& primary() const& { return components()[0]; }
+  at::Tensor primary() const&& { return primary(); }
 
   /// "weight", "weight/replica_1", …
   std::string component_name(std::size_t i) const;
@@ -146,7 +159,8 @@ class Variable {
   /// Where `handle()` is, and where all of them are: one device for each component, or the only
   /// one of a variable that is stored once.
   Device device() const;
-  const DeviceList& devices() const;
+  const DeviceList& devices() const&;
+  DeviceList devices() const&& { return devices(); }
 
   /// The strategy in whose scope it was made; null for none.
   StrategyExtended* owner() const;
@@ -158,7 +172,8 @@ class Variable {
   // For the layers around.
 
   explicit Variable(std::shared_ptr<detail::VariableState> state) : state_(std::move(state)) {}
-  const std::shared_ptr<detail::VariableState>& state() const { return state_; }
+  const std::shared_ptr<detail::VariableState>& state() const& { return state_; }
+  std::shared_ptr<detail::VariableState> state() const&& { return state_; }
 
   /// As a reduction sees it: ON_READ is one value per replica, a variable that is stored once one
   /// value.

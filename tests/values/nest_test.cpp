@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <string>
 
 #include "tests/base/failing.h"
@@ -208,6 +209,12 @@ TEST(NestSelect, RefusesTooFewAndTooManyComponents) {
   EXPECT_FAILS(nest::select(PerReplica<int>({1, 2, 3}), 0, 2), ValueError, "3 components");
 }
 
+TEST(NestSelect, NamesTheCallThatItIsFor) {
+  EXPECT_FAILS(nest::select(PerReplica<int>({1}), 0, 2), ValueError, "[strategy.run]");
+  EXPECT_FAILS(nest::select(PerReplica<int>({1}), 0, 2, "strategy.local_results"), ValueError,
+               "[strategy.local_results]");
+}
+
 TEST(NestSelect, AMirroredOnOneDeviceIsThatEverywhere) {
   EXPECT_EQ(nest::select(Mirrored<int>({9}), 3, 4), 9);
 }
@@ -225,6 +232,29 @@ TEST(DistributedValues, CopiesShareTheirComponents) {
   EXPECT_EQ(copy.values().data(), value.values().data());
 }
 
+/// A value whose memory shows when it is gone.
+std::shared_ptr<int> shared_number(int number) { return std::make_shared<int>(number); }
+
+TEST(DistributedValues, OfATemporaryAreGivenAsACopy) {
+  static_assert(
+      std::is_same_v<decltype(std::declval<PerReplica<int>&>().values()), std::span<const int>>);
+  static_assert(
+      std::is_same_v<decltype(std::declval<PerReplica<int>>().values()), std::vector<int>>);
+  std::vector<int> met;
+  for (const auto& number : PerReplica<std::shared_ptr<int>>({shared_number(3)}).values()) {
+    met.push_back(*number);
+  }
+  for (const bool flag : Mirrored<bool>({true, false}).values()) met.push_back(flag);
+  EXPECT_THAT(met, ElementsAre(3, 1, 0));
+}
+
+TEST(DistributedValues, OfATemporaryTellTheirDevicesByValue) {
+  const DeviceList devices = std::make_shared<const std::vector<Device>>(1, Device("cpu:3"));
+  static_assert(std::is_same_v<decltype(Mirrored<int>({1}, devices).devices()), DeviceList>);
+  const DeviceList& kept = Mirrored<int>({1}, devices).devices();
+  EXPECT_EQ(kept, devices);
+}
+
 TEST(PerReplica, HasALocalComponentOnlyInAReplica) {
   EXPECT_FAILS((PerReplica<int>({1, 2}).local()), ValueError, "not inside a replica context");
 }
@@ -234,6 +264,21 @@ TEST(Mirrored, ReadsAsItsFirstComponentOutsideOfReplicas) {
   EXPECT_EQ(value + 1, 8);
   EXPECT_EQ(*value, 7);
   EXPECT_EQ(Mirrored<std::string>({"ab", "ab"})->size(), 2U);
+}
+
+TEST(Mirrored, OfATemporaryIsReadByValue) {
+  const auto make = [] { return Mirrored<std::shared_ptr<int>>({shared_number(5)}); };
+  const std::shared_ptr<int>& got = make().get();
+  const std::shared_ptr<int>& pointed_to = *make();
+  const std::shared_ptr<int>& converted = make();
+  EXPECT_EQ(*got + *pointed_to + *converted, 15);
+}
+
+TEST(Mirrored, HasTheOperatorsOfItsValue) {
+  const Mirrored<int> number({5, 5});
+  EXPECT_EQ(-number, -5);
+  EXPECT_EQ(~number, ~5);
+  EXPECT_EQ(Mirrored<std::string>({"abc"})[1], 'b');
 }
 
 }  // namespace

@@ -40,5 +40,97 @@ TEST(VariableOperators, ConvertToNumbersAndTensors) {
   EXPECT_EQ(number(at::add(v, v)), 3);
 }
 
+TEST(VariableOperators, CalculateWithBits) {
+  const Variable v(at::tensor({6, 5, 4})), w(at::tensor({3, 3, 3}));
+  EXPECT_EQ(numbers(v & w), (Numbers{2, 1, 0}));
+  EXPECT_EQ(numbers(v | 1), (Numbers{7, 5, 5}));
+  EXPECT_EQ(numbers(1 ^ v), (Numbers{7, 4, 5}));
+  EXPECT_EQ(numbers(~v), (Numbers{-7, -6, -5}));
+  EXPECT_EQ(numbers(~Variable(at::ones({1}, at::kBool))), (Numbers{0}));
+}
+
+TEST(VariableOperators, TakePartsByIndex) {
+  const World world = two_replicas();
+  const Variable v =
+      world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({1.0f, 2.0f, 3.0f}));
+  EXPECT_EQ(number(v[1]), 2);
+  EXPECT_EQ(number(v[-1]), 3);
+  EXPECT_EQ(number(v[at::scalar_tensor(2, at::kLong)]), 3);
+  EXPECT_EQ(numbers(world.strategy.run([&] { return v[0].clone(); })), (Numbers{1, 1}));
+  static_assert(!std::is_assignable_v<decltype(v[0]), at::Tensor>);
+  static_assert(!std::is_assignable_v<decltype(v[0]), double>);
+}
+
+TEST(VariableOperators, WithAnEqualsSignAssignToAllCopies) {
+  const World world = two_replicas();
+  const Variable v = world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({8.0f, 6.0f}));
+  v += at::tensor({1.0f, 1.0f});
+  v -= 1;
+  v *= v;
+  v /= 2;
+  v %= 20;
+  EXPECT_EQ(numbers(v), (Numbers{12, 18}));
+  EXPECT_EQ(components(v), (Numbers{12, 12}));
+  const Variable bits = world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({5, 6}));
+  bits &= 4;
+  bits |= bits;
+  bits ^= 1;
+  EXPECT_EQ(numbers(bits), (Numbers{5, 5}));
+}
+
+TEST(VariableOperators, WithAnEqualsSignRepeatSmallerTensors) {
+  const Variable v(at::zeros({2, 2}));
+  v += at::tensor({1.0f, 2.0f});
+  v -= 1.0;
+  EXPECT_EQ(numbers(v), (Numbers{0, 1, 0, 1}));
+  EXPECT_FAILS(v += at::ones({3}), InvalidArgument, "variable.assign_add");
+  EXPECT_FAILS(Variable(1) += 0.5, TypeError, "variable.assign_add");
+}
+
+TEST(VariableOperators, WithAnEqualsSignAggregateInReplicas) {
+  const World world = two_replicas();
+  const Variable sum = world.make(Synchronization::AUTO, Aggregation::SUM, at::ones({2}));
+  const Variable mean = world.make(Synchronization::AUTO, Aggregation::MEAN, at::ones({2}));
+  const auto ids = world.strategy.run([] { return World::id(); });
+  world.strategy.run(
+      [&](const at::Tensor& id) {
+        sum += id;
+        mean -= id;
+        mean *= id + 1;
+        sum += ids;
+      },
+      ids);
+  EXPECT_EQ(numbers(sum), (Numbers{3, 3}));
+  EXPECT_EQ(numbers(mean), (Numbers{0.75, 0.75}));
+  const Variable none = world.make(Synchronization::AUTO, Aggregation::NONE);
+  EXPECT_FAILS(world.strategy.run([&] { none += 1; }), ValueError, "aggregation method");
+  EXPECT_FAILS(none += ids, TypeError, "mirrored across replicas");
+}
+
+TEST(VariableOperators, OfMirroredTensors) {
+  const World world = two_replicas();
+  const Mirrored<at::Tensor> m =
+      world.strategy.extended().broadcast_to(at::tensor({1, 2, 3}), "cpu:0");
+  EXPECT_EQ(numbers(-m), (Numbers{-1, -2, -3}));
+  EXPECT_EQ(numbers(~m), (Numbers{-2, -3, -4}));
+  EXPECT_EQ(number(m[1]), 2);
+  EXPECT_EQ(number(m[at::scalar_tensor(2, at::kLong)]), 3);
+  EXPECT_EQ(numbers(m + 1), (Numbers{2, 3, 4}));
+  EXPECT_EQ(numbers(m & 1), (Numbers{1, 0, 1}));
+}
+
+TEST(VariableOperators, AVariableThatIsATemporaryGivesCopies) {
+  const auto make = [] { return Variable(at::ones({3}), {.name = "a name that is not short"}); };
+  std::int64_t elements = 0;
+  for (const at::Tensor& component : make().components()) elements += component.numel();
+  for (const std::int64_t size : make().sizes()) elements += size;
+  const at::Tensor& primary = make().primary();
+  const std::string& name = make().name();
+  const DeviceList& devices = make().devices();
+  EXPECT_EQ(elements + primary.numel(), 9);
+  EXPECT_EQ(name, "a name that is not short");
+  EXPECT_EQ(devices->size(), 1u);
+}
+
 }  // namespace
 }  // namespace cohort
