@@ -10,6 +10,7 @@
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/values/call.h"
 
 namespace cohort::detail {
 
@@ -44,7 +45,8 @@ class MergeCall : public collectives::Contribution {
   /// This replica's part of the result. Only after the meeting.
   auto take() {
     if constexpr (!std::is_void_v<Result>) {
-      return nest::select(*result_, replica_.local_id(), replica_.extended().layout().local());
+      return nest::select(*result_, replica_.local_id(), replica_.extended().layout().local(),
+                          "replica_context.merge_call");
     }
   }
 
@@ -55,7 +57,8 @@ class MergeCall : public collectives::Contribution {
   using Merged = decltype(nest::merge(std::declval<std::vector<T>>()));
 
  public:
-  using Result = std::remove_cvref_t<std::invoke_result_t<F&, Strategy&, Merged<Args>...>>;
+  using Result = std::remove_cvref_t<decltype(nest::call(
+      std::declval<F&>(), std::declval<Strategy&>(), std::declval<Merged<Args>>()...))>;
 
  private:
   template <std::size_t I>
@@ -69,9 +72,9 @@ class MergeCall : public collectives::Contribution {
   template <std::size_t... I>
   void call(Strategy& strategy, std::index_sequence<I...>) {
     if constexpr (std::is_void_v<Result>) {
-      fn_(strategy, merged_argument<I>()...);
+      nest::call(fn_, strategy, merged_argument<I>()...);
     } else {
-      result_ = std::make_shared<const Result>(fn_(strategy, merged_argument<I>()...));
+      result_ = std::make_shared<const Result>(nest::call(fn_, strategy, merged_argument<I>()...));
     }
   }
 
@@ -85,9 +88,9 @@ class MergeCall : public collectives::Contribution {
 template <class F, class... Args>
 auto merge_call(ReplicaContext& replica, F& fn, const Args&... args) {
   require_replica_context(replica, "replica_context.merge_call");
-  static_assert(std::is_invocable_v<F&, Strategy&,
-                                    decltype(nest::merge(std::declval<std::vector<Args>>()))...>,
-                "merge_call(fn, args...): fn must take (Strategy&, PerReplica<Arg>...)");
+  static_assert(
+      nest::Takes<F, Strategy&, decltype(nest::merge(std::declval<std::vector<Args>>()))...>,
+      "merge_call(fn, args...): fn must take (Strategy&, PerReplica<Arg>...)");
   MergeCall<F, Args...> call(replica, fn, args...);
   attend_meeting(replica, call);
   return call.take();

@@ -55,7 +55,8 @@ class Strategy {
 
   /// Calls fn(args…) once on each replica, all at the same time. Of distributed arguments, and of
   /// distributed values in nests, each replica gets its own component; everything else is given to
-  /// all as it is. Returns the results leaf by leaf as PerReplica; void gives nothing.
+  /// all as it is. A function that takes (images, labels) may be given a pair or tuple of them.
+  /// Returns the results leaf by leaf as PerReplica; void gives nothing.
   ///
   /// When replicas throw, the others are stopped and the exception of the lowest one is rethrown;
   /// `failed_replica()` tells which it was. The strategy can be used afterwards.

@@ -9,23 +9,26 @@
 #include "cohort/base/never.h"
 #include "cohort/distribute/merge_call.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/values/call.h"
 
 namespace cohort {
 namespace detail {
 
 /// Replica i's view of an argument; without distributed leaves the argument itself, not a copy.
 template <class T>
-decltype(auto) argument_for(const T& value, std::size_t i, std::size_t replicas) {
+decltype(auto) argument_for(const T& value, std::size_t i, std::size_t replicas,
+                            const char* where = "strategy.run") {
   if constexpr (std::is_same_v<decltype(nest::select(value, i, replicas)), T>) {
     return static_cast<const T&>(value);
   } else {
-    return nest::select(value, i, replicas);
+    return nest::select(value, i, replicas, where);
   }
 }
 
 template <class F, class... Args>
-using ReplicaResult = std::remove_cvref_t<std::invoke_result_t<
-    F&, decltype(argument_for(std::declval<const Args&>(), std::size_t(), std::size_t()))...>>;
+using ReplicaResult = std::remove_cvref_t<decltype(nest::call(
+    std::declval<F&>(),
+    argument_for(std::declval<const Args&>(), std::size_t(), std::size_t())...))>;
 
 /// Collects what each replica returns, in its own place.
 template <class T>
@@ -51,13 +54,13 @@ class Results {
 
 template <class F, class... Args>
 auto StrategyExtended::call_for_each_replica(F&& fn, const Args&... args) {
-  static_assert(std::is_invocable_v<F&, decltype(detail::argument_for(args, 0, 0))...>,
+  static_assert(nest::Takes<F, decltype(detail::argument_for(args, 0, 0))...>,
                 "strategy.run(fn, args...): fn can't be called with these arguments; inside run a "
                 "PerReplica<T> argument is a T");
   using Result = detail::ReplicaResult<F, Args...>;
   const std::size_t n = layout().local();
   auto call = [&](ReplicaContext& replica) -> decltype(auto) {
-    return fn(detail::argument_for(args, replica.local_id(), n)...);
+    return nest::call(fn, detail::argument_for(args, replica.local_id(), n)...);
   };
   if constexpr (std::is_void_v<Result>) {
     run_replicas([&](ReplicaContext& replica) { call(replica); });
@@ -109,7 +112,9 @@ auto Strategy::local_results(const T& value) const {
   } else {
     const std::size_t n = extended_->layout().local();
     std::vector<decltype(nest::select(value, 0, n))> each;
-    for (std::size_t i = 0; i < n; ++i) each.push_back(nest::select(value, i, n));
+    for (std::size_t i = 0; i < n; ++i) {
+      each.push_back(nest::select(value, i, n, "strategy.local_results"));
+    }
     return each;
   }
 }
