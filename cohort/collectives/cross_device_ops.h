@@ -3,11 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "cohort/base/never.h"
 #include "cohort/collectives/reduce_op.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/device/device.h"
@@ -45,6 +48,31 @@ class CrossDeviceOps {
 
   /// What takes the place of addition, also in the collectives of replicas; empty for addition.
   virtual const Accumulation& accumulation() const;
+};
+
+/// An algorithm as an option of a strategy: a pointer to one, or null for the strategy's own
+/// choice.
+///
+///     MirroredStrategy strategy({.cross_device_ops = std::make_shared<ReductionToOneDevice>()});
+class CrossDeviceOpsOption : public std::shared_ptr<CrossDeviceOps> {
+ public:
+  CrossDeviceOpsOption() = default;
+  template <class T>
+  CrossDeviceOpsOption(T algorithm)  // NOLINT(google-explicit-constructor)
+      : std::shared_ptr<CrossDeviceOps>(checked(std::move(algorithm))) {}
+
+ private:
+  template <class T>
+  static std::shared_ptr<CrossDeviceOps> checked(T algorithm) {
+    if constexpr (std::convertible_to<T, std::shared_ptr<CrossDeviceOps>>) {
+      return algorithm;
+    } else {
+      static_assert(kNever<T>,
+                    ".cross_device_ops is an algorithm, not its name: "
+                    "std::make_shared<cohort::ReductionToOneDevice>(), or of "
+                    "HierarchicalCopyAllReduce, NcclAllReduce or a CrossDeviceOps of your own");
+    }
+  }
 };
 
 /// Adds on one device and copies the result to the others. The choice for mixed devices, for

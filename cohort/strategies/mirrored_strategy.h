@@ -35,7 +35,7 @@ class MirroredStrategy : public Strategy {
     int logical_devices_per_replica = 1;
 
     /// How values are combined in cross-replica context; null chooses by the devices.
-    std::shared_ptr<CrossDeviceOps> cross_device_ops = {};
+    CrossDeviceOpsOption cross_device_ops = {};
 
     /// Threads that LibTorch may use inside one operation of a replica on a CPU slot. More than
     /// one makes the replicas' threads fight for cores, and changes bits.

@@ -4,12 +4,14 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cohort/base/never.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/variables/variable.h"
@@ -69,6 +71,12 @@ void refuse_per_replica(const char* where, const Nest& value) {
       },
       value);
 }
+
+/// A PerReplica of numbers, text and the like: refused by the compiler. One of tensors is refused
+/// when the call is made, with the TypeError of `refuse_per_replica`.
+template <class T>
+concept PerReplicaOfHostValues =
+    nest::detail::kIs<T, PerReplica> && !std::same_as<typename T::value_type, at::Tensor>;
 
 /// The merged argument of a replica-context call as one value; throws TypeError where the
 /// replicas' values differ.
@@ -167,12 +175,13 @@ auto update_in_cross_replica(StrategyExtended& strategy, const Variable& variabl
   const VariableState& state = *variable.state();
   return for_each_copy<grouping>(state.placement, Updates::COMPONENT, [&](int component) {
     at::Tensor copy = state.components[component];
-    return fn(copy, argument_for(args, component, state.components.size())...);
+    return fn(copy, argument_for(args, component, state.components.size(), "extended.update")...);
   });
 }
 
 /// In a replica: the replicas meet, and one of them does it for all.
 template <Grouping grouping, class F, class... Args>
+  requires(!(PerReplicaOfHostValues<Args> || ...))
 auto update_variable(StrategyExtended& strategy, const Variable& variable, F& fn,
                      const Args&... args) {
   using Result = decltype(update_in_cross_replica<grouping>(strategy, variable, fn, args...));
@@ -194,6 +203,16 @@ auto update_variable(StrategyExtended& strategy, const Variable& variable, F& fn
   }
 }
 
+template <Grouping, class F, class... Args>
+  requires(PerReplicaOfHostValues<Args> || ...)
+void update_variable(StrategyExtended&, const Variable&, F&, const Args&...) {
+  static_assert(
+      kNever<F>,
+      "extended.update(variable, fn, args...): the copies of a variable must be given the "
+      "same values, and a PerReplica is one for each replica: reduce it first with "
+      "strategy.reduce() or extended.reduce_to()");
+}
+
 template <Grouping grouping, class F, class... Args>
 auto update_devices(StrategyExtended& strategy, const std::vector<Device>& devices, F& fn,
                     const Args&... args) {
@@ -204,7 +223,7 @@ auto update_devices(StrategyExtended& strategy, const std::vector<Device>& devic
   const EnterCrossReplica entered(strategy);
   const Updates updates = strategy.non_slot_host() ? Updates::HOST : Updates::COMPONENT;
   return for_each_copy<grouping>(placement, updates, [&]([[maybe_unused]] int component) {
-    return fn(argument_for(args, component, placement.copy_of.size())...);
+    return fn(argument_for(args, component, placement.copy_of.size(), kWhere)...);
   });
 }
 

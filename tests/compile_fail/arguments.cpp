@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/variables/update.h"
 
 using cohort::PerReplica;
 using cohort::ReduceOp;
@@ -21,7 +22,14 @@ void right(const Strategy& strategy, const PerReplica<at::Tensor>& x,
   cohort::MirroredStrategy{};
   cohort::MirroredStrategy({"cpu:0"});
   cohort::MirroredStrategy({.replicas = 8});
+  cohort::MirroredStrategy({.cross_device_ops = std::make_shared<cohort::ReductionToOneDevice>()});
+  cohort::MirroredStrategy({.replicas = 8, .cross_device_ops = nullptr});
   cohort::MirroredStrategy{devices};
+}
+
+void right(const Strategy& strategy, const cohort::Variable& v, const cohort::Mirrored<int>& x) {
+  strategy.extended().update(
+      v, [](at::Tensor& copy, int number) { copy.add_(number); }, x);
 }
 
 // case: the function of run must take the components
@@ -117,4 +125,19 @@ auto f(const Strategy& strategy, const PerReplica<at::Tensor>& x) {
 // error: the devices are a list
 #if CASE == 12
 void f() { cohort::MirroredStrategy("cpu:0"); }
+#endif
+
+// case: the name of an algorithm is none
+// error: .cross_device_ops is an algorithm, not its name: std::make_shared
+#if CASE == 13
+void f() { cohort::MirroredStrategy({.replicas = 8, .cross_device_ops = "ring"}); }
+#endif
+
+// case: the copies of a variable are not updated with different numbers
+// error: extended.update(variable, fn, args...): the copies of a variable must be given the same
+#if CASE == 14
+void f(const Strategy& strategy, const cohort::Variable& v, const PerReplica<int>& x) {
+  strategy.extended().update(
+      v, [](at::Tensor& copy, int number) { copy.add_(number); }, x);
+}
 #endif

@@ -55,3 +55,41 @@ auto f(cohort::ReplicaContext& replica, const PerReplica<at::Tensor>& x) {
   return replica.all_reduce("SUM", x);
 }
 #endif
+
+// case: a PerReplica has no item
+// error: one value per replica, not a single value
+#if CASE == 8
+auto f(const cohort::Strategy& strategy) {
+  return strategy.run([] { return at::ones({1}); }).item<float>();
+}
+#endif
+
+// case: a PerReplica has no negative
+// error: one value per replica, not a single value
+#if CASE == 9
+auto f(const PerReplica<at::Tensor>& x) { return -x; }
+#endif
+
+// case: a PerReplica has no elements
+// error: one value per replica, not a single value
+#if CASE == 10
+auto f(const PerReplica<at::Tensor>& x) { return x[0]; }
+#endif
+
+// case: a PerReplica has no sum
+// error: one value per replica, not a single value
+#if CASE == 11
+auto f(const PerReplica<at::Tensor>& x) { return x.sum(); }
+#endif
+
+// case: nor a sum along a dimension, of which an item is taken
+// error: one value per replica, not a single value
+#if CASE == 12
+auto f(const PerReplica<at::Tensor>& x) { return x.mean(0).item<float>(); }
+#endif
+
+// case: a PerReplica has no complement
+// error: one value per replica, not a single value
+#if CASE == 13
+auto f(const PerReplica<at::Tensor>& x) { return ~x; }
+#endif
