@@ -76,7 +76,9 @@ void require_cross_replica(const StrategyExtended& strategy, const char* where,
   if (mode.strategy != &strategy) {
     throw RuntimeError(where, cat("Mixing different tf.distribute.Strategy objects: called on a ",
                                   strategy.name(), " while another ", mode.strategy->name(),
-                                  " is current; leave its scope or its run first"));
+                                  " is current; leave its scope or its run first, and make models "
+                                  "and variables after `auto scope = strategy.scope()` of the "
+                                  "strategy that uses them"));
   }
   if (mode.replica) {
     throw RuntimeError(where, cat("Method requires being in cross-replica context: called in "
@@ -96,7 +98,9 @@ void require_inside(const StrategyExtended& strategy, const char* where) {
   if (modes.back().strategy != &strategy) {
     throw RuntimeError(
         where, cat("Mixing different tf.distribute.Strategy objects: called on a ", strategy.name(),
-                   " while another ", modes.back().strategy->name(), " is current"));
+                   " while another ", modes.back().strategy->name(),
+                   " is current; call it after `auto scope = strategy.scope()` of the same "
+                   "strategy"));
   }
 }
 

@@ -135,7 +135,9 @@ Variable make_distributed(VariableRequest request, StrategyExtended& strategy, C
     throw RuntimeError(
         "Variable", cat("Mixing different tf.distribute.Strategy objects: variable '",
                         request.options.name, "' belongs to a ", strategy.name(),
-                        ", got a call while another ", current_strategy().name(), " is current"));
+                        ", got a call while another ", current_strategy().name(),
+                        " is current; make the variable after `auto scope = strategy.scope()` of "
+                        "the strategy that uses it"));
   }
   const Kind kind = strategy.variable_kind();
   request.options = resolved(std::move(request.options), kind);

@@ -124,7 +124,10 @@ Access access(const VariableState& variable, const char* where) {
     throw RuntimeError(where,
                        cat("Mixing different tf.distribute.Strategy objects: ", variable.describe(),
                            " belongs to a ", variable.owner->name(), ", got a call while another ",
-                           mode.strategy->name(), " is current; leave its scope first"));
+                           mode.strategy->name(),
+                           " is current; make the variable after `auto scope = "
+                           "strategy.scope()` of the strategy that uses it, or leave the other's "
+                           "scope or run first"));
   }
   if (context.updating) {
     const bool one = variable.components.size() == 1;
