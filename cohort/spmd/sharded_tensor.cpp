@@ -161,9 +161,11 @@ void stand_for_view(const Tensor& copy, const Tensor& base, CopiedView::Read rea
 
 void write_to(const Tensor& sharded, const Tensor& values) {
   const Writing writing(sharded);
-  TORCH_CHECK(values.sizes() == sharded.sizes(), "a sharded tensor of sizes ", sharded.sizes(),
-              " can't become one of sizes ", values.sizes(),
-              ": take cohort::spmd::full(tensor) first");
+  if (values.sizes() != sharded.sizes()) {
+    throw InvalidArgument(
+        "spmd", cat("a sharded tensor of sizes ", sharded.sizes(), " can't become one of sizes ",
+                    values.sizes(), ": take cohort::spmd::full(tensor) first"));
+  }
   const ShardedTensorImpl& to = *impl(sharded);
   to.mesh()->run(to.layout()->devices(),
                  [&](int i) { to.tiles()[i].copy_(fetch(values, to.layout()->region(i))); });

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/views.h"
 
 namespace cohort::spmd {
@@ -44,9 +45,11 @@ Tensor view_as_real_tiles(const Tensor& x) {
 Tensor view_as_complex_tiles(const Tensor& x) {
   const Operation operation("aten::view_as_complex");
   const BelowAutograd below;
-  TORCH_CHECK(x.dim() > 0 && x.size(-1) == 2 && x.stride(-1) == 1,
-              "view_as_complex: the last dimension must have size 2 and stride 1, got sizes ",
-              x.sizes(), " and strides ", x.strides());
+  if (x.dim() == 0 || x.size(-1) != 2 || x.stride(-1) != 1) {
+    throw InvalidArgument("view_as_complex",
+                          cat("the last dimension must have size 2 and stride 1, got sizes ",
+                              x.sizes(), " and strides ", x.strides()));
+  }
   Dims sizes = dims_of(x.sizes()), strides = dims_of(x.strides());
   for (std::int64_t& stride : strides) stride /= 2;
   sizes.pop_back();

@@ -7,6 +7,7 @@
 #include <ATen/core/Reduction.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/short_types.h"
 
@@ -90,14 +91,16 @@ Tensor reduced(const Tensor& loss, std::int64_t reduction) {
 }
 
 void require_floating(const char* op, at::ScalarType type) {
-  TORCH_CHECK(at::isFloatingType(type), op, ": not implemented for ", type,
-              "; it takes numbers of floating point");
+  if (at::isFloatingType(type)) return;
+  throw NotImplementedError(
+      op, cat("not implemented for ", type, "; it takes numbers of floating point"));
 }
 
 void require_expandable(const char* op, const char* what, const Tensor& small, const char* other,
                         const Tensor& large) {
-  TORCH_CHECK(at::is_expandable_to(small.sizes(), large.sizes()), op, ": the ", what, " of size ",
-              small.sizes(), " can't be broadcast to the ", other, " of size ", large.sizes());
+  if (at::is_expandable_to(small.sizes(), large.sizes())) return;
+  throw InvalidArgument(op, cat("the ", what, " of size ", small.sizes(),
+                                " can't be broadcast to the ", other, " of size ", large.sizes()));
 }
 
 /// Multiplied by weights, if there are some, which change neither its size nor its type.
@@ -124,7 +127,10 @@ Tensor limited(const Tensor& x, double bound) {
 
 Tensor compose_smooth_l1(const Tensor& input, const Tensor& target, std::int64_t reduction,
                          double beta) {
-  TORCH_CHECK(beta >= 0, "smooth_l1_loss does not support negative values for beta, got ", beta);
+  if (beta < 0) {
+    throw ValueError("smooth_l1_loss",
+                     cat("does not support negative values for beta, got ", beta));
+  }
   const Tensor error = error_of("smooth_l1_loss", input, target);
   if (beta == 0) return reduced(at::where(error > 0, error, -error), reduction);  // not abs(): at 0
   const Tensor near = limited(error, beta);
@@ -133,7 +139,10 @@ Tensor compose_smooth_l1(const Tensor& input, const Tensor& target, std::int64_t
 
 Tensor compose_huber(const Tensor& input, const Tensor& target, std::int64_t reduction,
                      double delta) {
-  TORCH_CHECK(delta > 0, "huber_loss does not support non-positive values for delta, got ", delta);
+  if (delta <= 0) {
+    throw ValueError("huber_loss",
+                     cat("does not support non-positive values for delta, got ", delta));
+  }
   const Tensor error = error_of("huber_loss", input, target);
   const Tensor near = limited(error, delta);
   return reduced(near * (error - near * 0.5), reduction);
@@ -171,12 +180,14 @@ Tensor compose_bce(const Tensor& input, const Tensor& target, const OptionalTens
                    std::int64_t reduction) {
   const char* op = "binary_cross_entropy";
   require_floating(op, input.scalar_type());
-  TORCH_CHECK(target.scalar_type() == input.scalar_type(), op, ": the target has type ",
-              target.scalar_type(), ", the input ", input.scalar_type());
+  if (target.scalar_type() != input.scalar_type()) {
+    throw InvalidArgument(
+        op, cat("the target has type ", target.scalar_type(), ", the input ", input.scalar_type()));
+  }
   if (input.numel() > 0) {
     const Tensor values = input.detach();
-    TORCH_CHECK(values.amin().item<double>() >= 0 && values.amax().item<double>() <= 1, op,
-                ": all elements of input should be between 0 and 1");
+    const bool fits = values.amin().item<double>() >= 0 && values.amax().item<double>() <= 1;
+    if (!fits) throw ValueError(op, "all elements of input should be between 0 and 1");
   }
   const Tensor loss = BinaryCrossEntropy::apply(input, like_input(op, target, input));
   return reduced(weighted(op, loss, weight), reduction);
@@ -208,24 +219,35 @@ Tensor compose_soft_margin(const Tensor& input, const Tensor& target, std::int64
 // Activations.
 
 Tensor compose_glu(const Tensor& x, std::int64_t dim) {
-  TORCH_CHECK(x.dim() > 0, "glu does not support 0-dimensional tensors");
+  if (x.dim() == 0) throw InvalidArgument("glu", "does not support 0-dimensional tensors");
   const std::int64_t size = x.size(dim), half = size / 2;
-  TORCH_CHECK(size % 2 == 0, "glu: halving dimension must be even, but dimension ", dim,
-              " is of size ", size);
+  if (size % 2 != 0) {
+    throw InvalidArgument(
+        "glu", cat("halving dimension must be even, but dimension ", dim, " is of size ", size));
+  }
   return x.narrow(dim, 0, half) * x.narrow(dim, half, half).sigmoid();
 }
 
-Tensor compose_prelu(const Tensor& x, const Tensor& weight) {
-  TORCH_CHECK(weight.scalar_type() == x.scalar_type(), "prelu: the weight has type ",
-              weight.scalar_type(), ", the input ", x.scalar_type());
-  TORCH_CHECK(weight.dim() <= 1, "prelu: the weight must be a number or a vector, got size ",
-              weight.sizes());
-  std::vector<std::int64_t> sizes(x.dim(), 1);
-  if (weight.numel() != 1) {
-    TORCH_CHECK(x.dim() > 1 && x.size(1) == weight.numel(), "prelu: ", weight.numel(),
-                " weights don't fit the channels of an input of size ", x.sizes());
-    sizes[1] = weight.numel();
+void check_prelu(const Tensor& x, const Tensor& weight) {
+  if (weight.scalar_type() != x.scalar_type()) {
+    throw InvalidArgument("prelu", cat("the weight has type ", weight.scalar_type(), ", the input ",
+                                       x.scalar_type()));
   }
+  if (weight.dim() > 1) {
+    throw InvalidArgument(
+        "prelu", cat("the weight must be a number or a vector, got size ", weight.sizes()));
+  }
+  if (weight.numel() != 1 && (x.dim() <= 1 || x.size(1) != weight.numel())) {
+    throw InvalidArgument(
+        "prelu",
+        cat(weight.numel(), " weights don't fit the channels of an input of size ", x.sizes()));
+  }
+}
+
+Tensor compose_prelu(const Tensor& x, const Tensor& weight) {
+  check_prelu(x, weight);
+  std::vector<std::int64_t> sizes(x.dim(), 1);
+  if (weight.numel() != 1) sizes[1] = weight.numel();
   // not clamp_max(0), whose derivative at 0 depends on the version of LibTorch
   return x.relu() + weight.reshape(sizes) * x.masked_fill(x > 0, 0);
 }
@@ -266,10 +288,12 @@ Tensor compose_conv_tbc(const Tensor& x, const Tensor& weight, const Tensor& bia
 
 Tensor compose_bilinear(const Tensor& a, const Tensor& b, const Tensor& weight,
                         const OptionalTensor& bias) {
-  TORCH_CHECK(weight.dim() == 3 && a.dim() == b.dim() && a.size(-1) == weight.size(1) &&
-                  b.size(-1) == weight.size(2),
-              "bilinear: inputs of sizes ", a.sizes(), " and ", b.sizes(),
-              " don't fit a weight of sizes ", weight.sizes());
+  const bool fits = weight.dim() == 3 && a.dim() == b.dim() && a.size(-1) == weight.size(1) &&
+                    b.size(-1) == weight.size(2);
+  if (!fits) {
+    throw InvalidArgument("bilinear", cat("inputs of sizes ", a.sizes(), " and ", b.sizes(),
+                                          " don't fit a weight of sizes ", weight.sizes()));
+  }
   const Tensor products =
       at::matmul(a, weight.permute({1, 0, 2}).flatten(1)).unflatten(-1, {weight.size(0), -1});
   const Tensor result = (products * b.unsqueeze(-2)).sum(-1);
@@ -303,8 +327,10 @@ std::vector<Tensor> compose_unsafe_split_with_sizes(const Tensor& x, at::IntArra
 
 std::vector<Tensor> compose_unsafe_split(const Tensor& x, std::int64_t size, std::int64_t dim) {
   const std::int64_t whole = x.size(dim);
-  TORCH_CHECK(size > 0 || (size == 0 && whole == 0), "unsafe_split: can't split a dimension of ",
-              whole, " into parts of ", size);
+  if (size < 0 || (size == 0 && whole != 0)) {
+    throw ValueError("unsafe_split",
+                     cat("can't split a dimension of ", whole, " into parts of ", size));
+  }
   std::vector<std::int64_t> sizes;
   for (std::int64_t rest = whole; rest > 0; rest -= size) sizes.push_back(std::min(size, rest));
   if (sizes.empty()) sizes.push_back(0);

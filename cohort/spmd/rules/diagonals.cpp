@@ -6,11 +6,18 @@
 
 #include <algorithm>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/views.h"
 
 namespace cohort::spmd {
 namespace {
+
+void check_different(std::int64_t first, std::int64_t second) {
+  if (first != second) return;
+  throw ValueError("diagonal",
+                   cat("diagonal dimensions cannot be identical ", first, ", ", second));
+}
 
 /// Which diagonal: element i of it has index i + row in one dimension and i + column in another.
 struct Diagonal {
@@ -23,7 +30,7 @@ struct Diagonal {
         row(std::max<std::int64_t>(-offset, 0)),
         column(std::max<std::int64_t>(offset, 0)),
         length(std::max<std::int64_t>(0, std::min(sizes[first] - row, sizes[second] - column))) {
-    TORCH_CHECK(first != second, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
+    check_different(first, second);
   }
 
   /// A part of the diagonal of a box that begins at index `rows` and `columns`.
@@ -148,7 +155,7 @@ Tensor diag_embed_tiles(const Tensor& x, std::int64_t offset, std::int64_t dim1,
                         std::int64_t dim2) {
   const std::int64_t first = at::maybe_wrap_dim(dim1, x.dim() + 1);
   const std::int64_t second = at::maybe_wrap_dim(dim2, x.dim() + 1);
-  TORCH_CHECK(first != second, "diagonal dimensions cannot be identical ", dim1, ", ", dim2);
+  check_different(first, second);
   Dims sizes = dims_of(x.sizes());
   const std::int64_t size = sizes.back() + std::abs(offset);
   sizes.pop_back();
@@ -160,8 +167,9 @@ Tensor diag_embed_tiles(const Tensor& x, std::int64_t offset, std::int64_t dim1,
 Tensor diag_tiles(const Tensor& x, std::int64_t offset) {
   const Operation operation("aten::diag");
   const BelowAutograd below;
-  TORCH_CHECK(x.dim() == 1 || x.dim() == 2, "diag(): a vector or a matrix is expected, got sizes ",
-              x.sizes());
+  if (x.dim() != 1 && x.dim() != 2) {
+    throw InvalidArgument("diag", cat("a vector or a matrix is expected, got sizes ", x.sizes()));
+  }
   return x.dim() == 1 ? diag_embed_tiles(x, offset, 0, 1)
                       : at::clone(diagonal_tiles(x, offset, 0, 1), at::MemoryFormat::Contiguous);
 }
@@ -169,7 +177,9 @@ Tensor diag_tiles(const Tensor& x, std::int64_t offset) {
 Tensor trace_tiles(const Tensor& x) {
   const Operation operation("aten::trace");
   const BelowAutograd below;
-  TORCH_CHECK(x.dim() == 2, "trace: expected a matrix, but got tensor with dim ", x.dim());
+  if (x.dim() != 2) {
+    throw InvalidArgument("trace", cat("expected a matrix, but got tensor with dim ", x.dim()));
+  }
   return at::sum(diagonal_tiles(x, 0, 0, 1));
 }
 

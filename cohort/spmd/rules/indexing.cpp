@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/selection.h"
 
@@ -19,9 +20,10 @@ std::vector<Tensor> without_masks(at::IntArrayRef sizes, const OptionalTensors& 
     if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) {
       for (std::int64_t d = 0; d < index.dim(); ++d) {
         const std::size_t own = indices.size() + d;
-        TORCH_CHECK_INDEX(own < sizes.size() && sizes[own] == index.size(d), "a mask of sizes ",
-                          index.sizes(), " does not fit a tensor of sizes ", sizes,
-                          " at dimension ", own);
+        if (own < sizes.size() && sizes[own] == index.size(d)) continue;
+        throw InvalidArgument(
+            "index", cat("a mask of sizes ", index.sizes(), " does not fit a tensor of sizes ",
+                         sizes, " at dimension ", own));
       }
       for (const Tensor& column : at::nonzero(index).unbind(1)) indices.push_back(column);
     } else {
@@ -76,8 +78,10 @@ Tensor take_tiles(const Tensor& x, const Tensor& index) {
 Tensor put_tiles(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
   const Operation operation("aten::put");
   const BelowAutograd below;
-  TORCH_CHECK(index.numel() == source.numel(), "put: as many values as indices are needed, got ",
-              source.numel(), " and ", index.numel());
+  if (index.numel() != source.numel()) {
+    throw InvalidArgument("put", cat("as many values as indices are needed, got ", source.numel(),
+                                     " and ", index.numel()));
+  }
   const Selection selection = along_dimension({x.numel()}, 0, flat(index), true);
   return at::_unsafe_view(write_elements("aten::put", flat(x), selection, flat(source), accumulate),
                           x.sizes());

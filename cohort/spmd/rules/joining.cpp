@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -23,8 +24,9 @@ std::vector<Tensor> those_to_join(const std::vector<Tensor>& tensors) {
 void check_fit(const Tensor& a, const Tensor& b, std::int64_t dim) {
   bool fits = a.dim() == b.dim();
   for (std::int64_t d = 0; fits && d < a.dim(); ++d) fits = d == dim || a.size(d) == b.size(d);
-  TORCH_CHECK(fits, "cat: sizes must match except in dimension ", dim, ": got ", a.sizes(), " and ",
-              b.sizes());
+  if (fits) return;
+  throw InvalidArgument("cat", cohort::cat("sizes must match except in dimension ", dim, ": got ",
+                                           a.sizes(), " and ", b.sizes()));
 }
 
 Tensor joined(const char* name, const std::vector<Tensor>& all, std::int64_t dim) {
@@ -70,8 +72,10 @@ void stack_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stac
   std::vector<Tensor> tensors = arguments[0].toTensorVector();
   const std::int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), tensors[0].dim() + 1);
   for (Tensor& each : tensors) {
-    TORCH_CHECK(each.sizes() == arguments[0].toTensorVector()[0].sizes(),
-                "stack: the tensors must have one size, got ", each.sizes());
+    if (each.sizes() != arguments[0].toTensorVector()[0].sizes()) {
+      throw InvalidArgument("stack",
+                            cohort::cat("the tensors must have one size, got ", each.sizes()));
+    }
     each = each.unsqueeze(dim);
   }
   stack->emplace_back(joined("aten::stack", tensors, dim));

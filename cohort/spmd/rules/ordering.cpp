@@ -6,6 +6,7 @@
 
 #include <numeric>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/partition.h"
 #include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/short_types.h"
@@ -21,7 +22,9 @@ using Triangle = Tensor (*)(const Tensor&, std::int64_t diagonal);
 
 Tensor triangle_of(const char* name, const Tensor& x, std::int64_t diagonal, Triangle triangle) {
   const std::string letters = letters_of(x.dim());
-  TORCH_CHECK(x.dim() >= 2, name, ": at least two dimensions are needed, got ", x.sizes());
+  if (x.dim() < 2) {
+    throw InvalidArgument(name, cat("at least two dimensions are needed, got ", x.sizes()));
+  }
   const char row = letters[x.dim() - 2], column = letters[x.dim() - 1];
   Partition parts(name);
   parts.take(x, letters);

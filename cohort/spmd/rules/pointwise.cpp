@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/partition.h"
 
 namespace cohort::spmd {
@@ -118,9 +119,10 @@ void run_in_place(const c10::OperatorHandle& op, const std::vector<c10::IValue>&
                   const MeshPtr& mesh, Stack* stack, std::size_t changed = 0) {
   const Tensor self = arguments[changed].toTensor();
   for (const Tensor& tensor : defined_tensors(arguments)) {
-    TORCH_CHECK(at::is_expandable_to(tensor.sizes(), self.sizes()), op.schema().name(),
-                ": a tensor of sizes ", self.sizes(), " can't be changed by one of sizes ",
-                tensor.sizes());
+    if (at::is_expandable_to(tensor.sizes(), self.sizes())) continue;
+    throw InvalidArgument(op.schema().name(),
+                          cat("a tensor of sizes ", self.sizes(),
+                              " can't be changed by one of sizes ", tensor.sizes()));
   }
   LayoutPtr layout;
   if (is_sharded(self)) {

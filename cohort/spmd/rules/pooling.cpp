@@ -7,6 +7,8 @@
 
 #include <numeric>
 
+#include "cohort/base/error.h"
+
 namespace cohort::spmd {
 
 Pooling pooling_of(const Tensor& x, int dims, at::IntArrayRef kernel, at::IntArrayRef stride,
@@ -18,8 +20,10 @@ Pooling pooling_of(const Tensor& x, int dims, at::IntArrayRef kernel, at::IntArr
     const Window window{k[d], s[d], p[d], l[d]};
     const std::int64_t in = x.size(pooling.lead + d);
     const std::int64_t room = in + 2 * p[d] - window.extent();
-    TORCH_CHECK(room >= 0 && 2 * p[d] <= k[d], "pooling: windows of sizes ", kernel,
-                " with padding ", padding, " don't fit into an input of sizes ", x.sizes());
+    if (room < 0 || 2 * p[d] > k[d]) {
+      throw InvalidArgument("pooling", cat("windows of sizes ", kernel, " with padding ", padding,
+                                           " don't fit into an input of sizes ", x.sizes()));
+    }
     std::int64_t out = (room + (ceil_mode ? s[d] - 1 : 0)) / s[d] + 1;
     if (ceil_mode && (out - 1) * s[d] >= in + p[d]) --out;  // it would begin in the padding
     pooling.in.push_back(in);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -137,10 +138,12 @@ void multinomial_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack
   }
   const BelowAutograd below;
   const auto arguments = BoxedCall(op, stack).take();
-  TORCH_CHECK(at::logical_and(at::isfinite(x), at::ge(x, 0)).all().item<bool>(),
-              "multinomial: probabilities must be finite and not negative");
-  TORCH_CHECK(at::gt(at::sum(x, -1), 0).all().item<bool>(),
-              "multinomial: the probabilities of a row must not all be zero");
+  if (!at::logical_and(at::isfinite(x), at::ge(x, 0)).all().item<bool>()) {
+    throw ValueError("multinomial", "probabilities must be finite and not negative");
+  }
+  if (!at::gt(at::sum(x, -1), 0).all().item<bool>()) {
+    throw ValueError("multinomial", "the probabilities of a row must not all be zero");
+  }
   const Tensor shares =
       at::div(x, at::empty_like(x).exponential_(1, arguments[3].toOptional<at::Generator>()));
   stack->emplace_back(count == 1 ? at::argmax(shares, -1, true)

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -115,9 +116,13 @@ void pad_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack)
   for (std::size_t i = 0; i < padding.size() / 2; ++i) {
     const std::int64_t d = x.dim() - 1 - static_cast<std::int64_t>(i), size = x.size(d);
     const std::int64_t before = padding[2 * i], after = padding[2 * i + 1];
-    TORCH_CHECK(border != reflected || (before < size && after < size), op.schema().name(),
-                ": a padding of ", before, " and ", after, " needs a longer dimension than ", size);
-    TORCH_CHECK(size + before + after > 0, op.schema().name(), ": the result has no elements");
+    if (border == reflected && (before >= size || after >= size)) {
+      throw InvalidArgument(op.schema().name(), cat("a padding of ", before, " and ", after,
+                                                    " needs a longer dimension than ", size));
+    }
+    if (size + before + after <= 0) {
+      throw InvalidArgument(op.schema().name(), "the result has no elements");
+    }
     x = taken_along(x, d, size + before + after,
                     [&](std::int64_t at) { return border(at - before, size); });
   }
@@ -150,7 +155,8 @@ Tensor constant_pad_tiles(const Tensor& x, at::IntArrayRef padding, const at::Sc
     const std::size_t d = sizes.size() - 1 - i;
     before[d] = padding[2 * i];
     sizes[d] += padding[2 * i] + padding[2 * i + 1];
-    TORCH_CHECK(sizes[d] >= 0, "constant_pad_nd: dimension ", d, " would have size ", sizes[d]);
+    if (sizes[d] >= 0) continue;
+    throw InvalidArgument("constant_pad_nd", cat("dimension ", d, " would have size ", sizes[d]));
   }
   return laid_out_like(x, sizes, [&](Region region) {
     for (int d = 0; d < region.dim(); ++d) {
@@ -166,8 +172,10 @@ Tensor constant_pad_tiles(const Tensor& x, at::IntArrayRef padding, const at::Sc
 Tensor repeat_tiles(const Tensor& x, at::IntArrayRef repeats) {
   const Operation operation("aten::repeat");
   const BelowAutograd below;
-  TORCH_CHECK(static_cast<std::int64_t>(repeats.size()) >= x.dim(),
-              "repeat: a number is needed for each of the ", x.dim(), " dimensions");
+  if (static_cast<std::int64_t>(repeats.size()) < x.dim()) {
+    throw ValueError("repeat", cat("a number is needed for each of the ", x.dim(),
+                                   " dimensions, got ", repeats.size()));
+  }
   Tensor result = x;
   while (result.dim() < static_cast<std::int64_t>(repeats.size())) result = result.unsqueeze(0);
   bool is_copy = false;
@@ -200,8 +208,10 @@ Tensor roll_tiles(const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims)
     return at::_unsafe_view(roll_tiles(at::_unsafe_view(x.contiguous(), {-1}), shifts, 0),
                             x.sizes());
   }
-  TORCH_CHECK(shifts.size() == dims.size(), "roll: as many shifts as dimensions are needed, got ",
-              shifts.size(), " and ", dims.size());
+  if (shifts.size() != dims.size()) {
+    throw ValueError("roll", cat("as many shifts as dimensions are needed, got ", shifts.size(),
+                                 " and ", dims.size()));
+  }
   Tensor result = x;
   for (std::size_t k = 0; k < dims.size(); ++k) {
     const std::int64_t d = at::maybe_wrap_dim(dims[k], x.dim()), size = x.size(d);
@@ -215,10 +225,12 @@ Tensor roll_tiles(const Tensor& x, at::IntArrayRef shifts, at::IntArrayRef dims)
 Tensor rot90_tiles(const Tensor& x, std::int64_t k, at::IntArrayRef dims) {
   const Operation operation("aten::rot90");
   const BelowAutograd below;
-  TORCH_CHECK(dims.size() == 2, "rot90: two dimensions are needed, got ", dims.size());
+  if (dims.size() != 2) {
+    throw ValueError("rot90", cat("two dimensions are needed, got ", dims.size()));
+  }
   const std::int64_t a = at::maybe_wrap_dim(dims[0], x.dim());
   const std::int64_t b = at::maybe_wrap_dim(dims[1], x.dim());
-  TORCH_CHECK(a != b, "rot90: the dimensions must differ, got ", dims);
+  if (a == b) throw ValueError("rot90", cat("the dimensions must differ, got ", dims));
   switch ((k % 4 + 4) % 4) {
     case 1:
       return flip_tiles(x, b).transpose(a, b).contiguous();

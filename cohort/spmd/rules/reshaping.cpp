@@ -7,6 +7,7 @@
 
 #include <numeric>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/views.h"
 
@@ -160,8 +161,10 @@ Tensor in_shape(const char* name, const Tensor& x, at::IntArrayRef wanted, bool 
     if (is_view && !all_views) stand_for_shape(result, x);
     return result;
   }
-  TORCH_CHECK(strides, name, ": the tensor can't be seen in the shape ", wanted,
-              " without a copy: use reshape()");
+  if (!strides) {
+    throw InvalidArgument(name, cat("the tensor can't be seen in the shape ", wanted,
+                                    " without a copy: use reshape()"));
+  }
   const LayoutPtr other = x.numel() == 0 ? nullptr : layout_that_fits(x, sizes);
   if (!other && old.tiles() > 1 && x.numel() > 0) {
     Tensor result = cut_anew(x, sizes, *strides, is_view ? x.storage_offset() : 0);

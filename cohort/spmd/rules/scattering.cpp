@@ -10,6 +10,7 @@
 
 #include <numeric>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/dispatch.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -27,11 +28,12 @@ std::vector<int> own_dims_but(const Tensor& x, std::int64_t d) {
   return dims;
 }
 
-void check_bounds(const Tensor& index, std::int64_t size) {
+void check_bounds(const char* op, const Tensor& index, std::int64_t size) {
   if (index.numel() == 0) return;
   const auto low = index.min().item<std::int64_t>(), high = index.max().item<std::int64_t>();
-  TORCH_CHECK_INDEX(low >= 0 && high < size, "index ", low < 0 ? low : high,
-                    " is out of bounds for a dimension of size ", size);
+  if (low >= 0 && high < size) return;
+  throw ValueError(
+      op, cat("index ", low < 0 ? low : high, " is out of bounds for a dimension of size ", size));
 }
 
 // Gathering.
@@ -44,7 +46,7 @@ Tensor found_along(const Tensor& x, std::int64_t d, const Tensor& index, Region 
     return at::gather(fetch(x, region), d, index);
   }
   const Cuts& cuts = layout_of(x).cuts(static_cast<int>(d));
-  check_bounds(index, x.size(d));
+  check_bounds("gather", index, x.size(d));
   Tensor result;
   for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
     region.begin[d] = cuts[part];
@@ -120,7 +122,7 @@ class Scatter {
     const Tensor source = source_.defined() ? fetch(source_, part) : source_;
     if (own == size) return call(tile, index, source);
     // One more row takes what falls elsewhere.
-    check_bounds(index, size);
+    check_bounds("scatter", index, size);
     const Tensor shifted = index.sub(region.begin[dim_]);
     const Tensor is_elsewhere = shifted.lt(0).logical_or_(shifted.ge(own));
     const Tensor wide = at::cat({tile, tile.narrow(dim_, 0, 1)}, dim_);
@@ -182,10 +184,10 @@ void index_reduce_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, Stac
   const auto arguments = call.take();
   const std::int64_t dim = at::maybe_wrap_dim(arguments[1].toInt(), self.dim());
   const Tensor index = gather(arguments[2].toTensor()), source = arguments[3].toTensor();
-  TORCH_CHECK_INDEX(
-      index.dim() <= 1 && source.dim() == self.dim() && index.numel() == source.size(dim),
-      "index_reduce: ", index.sizes(), " indices along dimension ", dim,
-      " don't fit a source of sizes ", source.sizes());
+  if (index.dim() > 1 || source.dim() != self.dim() || index.numel() != source.size(dim)) {
+    throw InvalidArgument("index_reduce", cat(index.sizes(), " indices along dimension ", dim,
+                                              " don't fit a source of sizes ", source.sizes()));
+  }
   std::vector<std::int64_t> sizes(self.dim(), 1);
   sizes[dim] = index.numel();
   const Tensor result =
@@ -257,8 +259,10 @@ Tensor masked_scatter_tiles(const Tensor& x, const Tensor& mask, const Tensor& s
     begin[i + 1] = fetch(masked.mask, layout.region(i)).sum().item<std::int64_t>();
   });
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  TORCH_CHECK(begin.back() <= values.size(0), "masked_scatter: the mask names ", begin.back(),
-              " elements, the source has ", values.size(0));
+  if (begin.back() > values.size(0)) {
+    throw InvalidArgument("masked_scatter", cat("the mask names ", begin.back(),
+                                                " elements, the source has ", values.size(0)));
+  }
   return wrap(masked.mesh, masked.layout, make_tiles(*masked.mesh, layout, [&](int i) {
                 const Region region = layout.region(i);
                 return at::masked_scatter(fetch(masked.x, region), fetch(masked.mask, region),

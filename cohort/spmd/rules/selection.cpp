@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/relayout.h"
 
 namespace cohort::spmd {
 
 Selection::Selection(at::IntArrayRef x_sizes, std::vector<Tensor> given)
     : sizes(x_sizes.begin(), x_sizes.end()), indices(std::move(given)) {
-  TORCH_CHECK_INDEX(indices.size() <= sizes.size(), "too many indices for a tensor of sizes ",
-                    x_sizes);
+  if (indices.size() > sizes.size()) {
+    throw ValueError(
+        "index", cat("too many indices for a tensor of sizes ", x_sizes, ": got ", indices.size()));
+  }
   indices.resize(sizes.size());
   std::vector<int> indexed;
   for (std::size_t d = 0; d < sizes.size(); ++d) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/partition.h"
 #include "cohort/spmd/rules/relayout.h"
 
@@ -109,8 +110,8 @@ void check_targets(const Tensor& input, const Tensor& target, std::int64_t ignor
   const Tensor fits = at::logical_or(is_class, at::eq(target, ignored));
   if (gather(at::all(fits)).item<bool>()) return;
   const Tensor wrong = gather(target).masked_select(at::logical_not(gather(fits)));
-  TORCH_CHECK_INDEX(false, "Target ", wrong[0].item<std::int64_t>(),
-                    " is out of bounds: expected 0 to ", classes - 1);
+  throw ValueError("nll_loss", cat("Target ", wrong[0].item<std::int64_t>(),
+                                   " is out of bounds: expected 0 to ", classes - 1));
 }
 
 std::tuple<Tensor, Tensor> nll_loss_tiles(const Tensor& input, const Tensor& target,

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/relayout.h"
 #include "cohort/spmd/rules/views.h"
 
@@ -26,9 +27,11 @@ Tensor unfold_tiles(const Tensor& x, std::int64_t dim, std::int64_t size, std::i
   const BelowAutograd below;
   if (x.dim() == 0) return slice_of(unsqueeze_tiles(x, 0), 0, 0, size, 1);
   const int d = static_cast<int>(at::maybe_wrap_dim(dim, x.dim()));
-  TORCH_CHECK(size >= 0 && size <= x.size(d), "maximum size for tensor at dimension ", d, " is ",
-              x.size(d), " but size is ", size);
-  TORCH_CHECK(step > 0, "step is ", step, " but must be > 0");
+  if (size < 0 || size > x.size(d)) {
+    throw ValueError("unfold", cat("maximum size for tensor at dimension ", d, " is ", x.size(d),
+                                   " but size is ", size));
+  }
+  if (step <= 0) throw ValueError("unfold", cat("step is ", step, " but must be > 0"));
   const Layout& old = layout_of(x);
   Dims sizes = dims_of(x.sizes()), strides = dims_of(x.strides());
   sizes[d] = (x.size(d) - size) / step + 1;

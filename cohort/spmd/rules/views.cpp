@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cohort/base/error.h"
+
 namespace cohort::spmd {
 
 Tensor permute_tiles(const Tensor& x, at::IntArrayRef order) {
@@ -37,7 +39,7 @@ Tensor slice_of(const Tensor& x, std::int64_t dim, std::int64_t start, std::int6
                 std::int64_t step) {
   const Operation operation("aten::slice");
   const BelowAutograd below;
-  TORCH_CHECK(step > 0, "slice step must be positive, got ", step);
+  if (step <= 0) throw ValueError("slice", cat("slice step must be positive, got ", step));
   const Layout& old = layout_of(x);
   const int d = static_cast<int>(at::maybe_wrap_dim(dim, x.dim()));
   const std::int64_t size = x.size(d);
@@ -141,8 +143,10 @@ Tensor expand_tiles(const Tensor& x, at::IntArrayRef size, bool) {
     const bool is_old = d >= before;
     const std::int64_t own = is_old ? x.size(d - before) : 1;
     const std::int64_t wanted = size[d] < 0 ? own : size[d];
-    TORCH_CHECK(own == 1 || own == wanted, "expand: a dimension of size ", own,
-                " can't become one of size ", wanted);
+    if (own != 1 && own != wanted) {
+      throw InvalidArgument("expand",
+                            cat("a dimension of size ", own, " can't become one of size ", wanted));
+    }
     const bool grows = !is_old || own != wanted;
     sizes.push_back(wanted);
     strides.push_back(grows ? 0 : x.stride(d - before));
@@ -186,8 +190,10 @@ Tensor select_tiles(const Tensor& x, std::int64_t dim, std::int64_t index) {
   const Operation operation("aten::select");
   const BelowAutograd below;
   const std::int64_t d = at::maybe_wrap_dim(dim, x.dim());
-  TORCH_CHECK_INDEX(index >= -x.size(d) && index < x.size(d), "select(): index ", index,
-                    " out of range for tensor of size ", x.sizes(), " at dimension ", d);
+  if (index < -x.size(d) || index >= x.size(d)) {
+    throw ValueError("select", cat("index ", index, " out of range for tensor of size ", x.sizes(),
+                                   " at dimension ", d));
+  }
   if (index < 0) index += x.size(d);
   std::vector<bool> gone(x.dim(), false);
   gone[d] = true;
@@ -235,8 +241,9 @@ std::vector<Tensor> split_with_sizes_tiles(const Tensor& x, at::IntArrayRef size
     parts.push_back(slice_of(x, dim, begin, begin + size, 1));
     begin += size;
   }
-  TORCH_CHECK(begin == x.size(dim), "split_with_sizes: the sizes ", sizes, " must add up to ",
-              x.size(dim));
+  if (begin != x.size(dim)) {
+    throw ValueError("split_with_sizes", cat("the sizes ", sizes, " must add up to ", x.size(dim)));
+  }
   return parts;
 }
 
