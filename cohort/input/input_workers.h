@@ -15,11 +15,11 @@ struct InputStep {
   /// Whether anybody's replica has data.
   bool has_data = false;
   /// What an element looks like, from a worker that has one: for workers that have none.
-  std::optional<std::vector<data::LeafSpec>> spec;
+  std::optional<std::vector<data::LeafSpec>> spec = {};
   /// A number that follows from what was read so far; 0: not compared in this step.
   std::uint64_t digest = 0;
   /// Why this worker's input failed; empty: it did not.
-  std::string failure;
+  std::string failure = {};
 };
 
 /// The workers of a job, as far as input has to know of them.

@@ -4,8 +4,9 @@
 #         -P run.cmake
 #
 # installed     installs the build folder, then configures, builds and runs tests/consumer with it
-# subdirectory  configures tests/consumer with Cohort inside it; building would take minutes, and
-#               would build what the other variant has tested
+# subdirectory  configures tests/consumer with Cohort inside it, and compiles the programs, which
+#               must give no warnings; building Cohort too would take minutes, and would build what
+#               the other variant has tested
 
 set(work "${BUILD}/consumer/${HOW}")
 get_filename_component(source "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
@@ -27,4 +28,8 @@ if(HOW STREQUAL "installed")
   run("${work}/build/model_parallel")
 else()
   run(${configure} "-DCOHORT_SOURCE=${source}" "-DCOHORT_TORCH=${TORCH}")
+  foreach(program IN ITEMS custom_loop input model_parallel)
+    list(APPEND objects "CMakeFiles/${program}.dir/programs/${program}.cpp.o")
+  endforeach()
+  run("${CMAKE_COMMAND}" --build "${work}/build" --target ${objects})
 endif()
