@@ -78,7 +78,8 @@ class PlainTraining {
   explicit PlainTraining(int replicas = 1) : batch_(M::Impl::batch()) {
     for (int i = 1; i < replicas; ++i) {
       const Batch more = M::Impl::batch();
-      batch_ = {torch::cat({batch_.inputs, more.inputs}), torch::cat({batch_.targets, more.targets})};
+      batch_ = {torch::cat({batch_.inputs, more.inputs}),
+                torch::cat({batch_.targets, more.targets})};
     }
   }
 

@@ -23,7 +23,8 @@ constexpr int kReplicas = 2;  // of the job it is compared with
 void use_every_core() {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   at::set_num_threads(cores);
-  auto* const set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
+  auto* const set =
+      reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
   if (set != nullptr) set(cores);
 }
 

@@ -39,9 +39,9 @@ std::string set_blas_threads() {
 ///
 /// glibc does not merge the blocks of its fast bins with their neighbours before a heap is used up,
 /// and LibTorch's aligned blocks leave a rest for such a bin each time. With that much padding, the
-/// heap of each thread would fill with rests, 64 MiB of them, before any is used again. Without fast
-/// bins they are merged at once; the blocks that a thread takes and returns in turn come from its
-/// own cache either way.
+/// heap of each thread would fill with rests, 64 MiB of them, before any is used again. Without
+/// fast bins they are merged at once; the blocks that a thread takes and returns in turn come from
+/// its own cache either way.
 std::string set_malloc_thresholds() {
   const bool taken = mallopt(M_MMAP_THRESHOLD, kMmapThreshold) == 1 &&
                      mallopt(M_TRIM_THRESHOLD, kTrimThreshold) == 1 &&

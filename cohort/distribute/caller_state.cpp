@@ -47,7 +47,8 @@ CallersOwnState::CallersOwnState()
       float_control_(float_control()) {}
 
 CallersOwnState::~CallersOwnState() {
-  const bool was_autocast_left_on = torch_compat::cpu_autocast().is_enabled && !autocast_.is_enabled;
+  const bool was_autocast_left_on =
+      torch_compat::cpu_autocast().is_enabled && !autocast_.is_enabled;
   if (was_autocast_left_on) at::autocast::clear_cache();
   torch_compat::set_cpu_autocast(autocast_);
   c10::impl::_force_tls_local_dispatch_key_set(keys_);

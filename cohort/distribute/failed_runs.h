@@ -10,8 +10,8 @@ namespace cohort::detail {
 
 /// Which runs of a strategy have thrown, by their serial numbers 1, 2, …
 ///
-/// Remembers the last thousand. A run from before those counts as failed: what it may have left half
-/// done is forgotten, and of one that went well there is nothing to forget. Thread-safe.
+/// Remembers the last thousand. A run from before those counts as failed: what it may have left
+/// half done is forgotten, and of one that went well there is nothing to forget. Thread-safe.
 class FailedRuns {
  public:
   static constexpr std::size_t kRemembered = 1000;

@@ -54,8 +54,8 @@ void ReplicatedModule::hide_aggregated_buffers() const {
   for (Aggregated& entry : aggregated_) {
     const at::Tensor value = entry.buffer.data();
     entry.buffer.set_data(entry.own);
-    const bool is_same_kind = value.scalar_type() == entry.own.scalar_type() &&
-                              value.sizes() == entry.own.sizes();
+    const bool is_same_kind =
+        value.scalar_type() == entry.own.scalar_type() && value.sizes() == entry.own.sizes();
     if (is_same_kind && same_bits(value, entry.aggregated)) continue;
     for (const auto& replica : replicas_) {
       at::Tensor own = replica->named_buffers()[entry.name];

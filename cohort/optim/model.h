@@ -74,9 +74,9 @@ decltype(auto) in_channels_last(T&& argument) {
 ///     model->features(images);                             // any other method
 ///
 /// Any `torch::nn` module will do, given as the holder of TORCH_MODULE or as the class itself.
-/// Made in a strategy's scope; made elsewhere it is a plain module, which inside of a strategy's run
-/// may be evaluated only. A forward pass outside of replicas uses the parameters as they are and the
-/// buffers aggregated over replicas. Cheap to copy: copies are the same model.
+/// Made in a strategy's scope; made elsewhere it is a plain module, which inside of a strategy's
+/// run may be evaluated only. A forward pass outside of replicas uses the parameters as they are
+/// and the buffers aggregated over replicas. Cheap to copy: copies are the same model.
 ///
 /// What is written to it outside of replicas reaches all of them: `model->apply(init)`,
 /// `torch::nn::init::zeros_(model->head->bias)` and the like when the statement ends, tensors from
@@ -201,11 +201,9 @@ class Model {
     static_assert(std::invocable<F&, const std::string&, at::Tensor&, const at::Tensor&>,
                   "model.update(fn, other): fn must take (const std::string& name, torch::Tensor "
                   "parameter, const torch::Tensor& of_other)");
-    shared_->update(
-        [&](const std::string& name, at::Tensor& parameter, const at::Tensor& of_other) {
-          fn(name, parameter, of_other);
-        },
-        other.shared().get());
+    shared_->update([&](const std::string& name, at::Tensor& parameter,
+                        const at::Tensor& of_other) { fn(name, parameter, of_other); },
+                    other.shared().get());
   }
 
   /// Converts all parameters and buffers to another type, on all replicas, as `torch::nn::Module`
@@ -221,8 +219,8 @@ class Model {
   void freeze(const std::string& prefix = "") { shared_->set_trainable(prefix, false); }
   void unfreeze(const std::string& prefix = "") { shared_->set_trainable(prefix, true); }
 
-  /// The current replica's own tensors; replica 0's outside of replicas. What is written to those is
-  /// spread when a run next uses the model.
+  /// The current replica's own tensors; replica 0's outside of replicas. What is written to those
+  /// is spread when a run next uses the model.
   std::vector<at::Tensor> parameters() const { return handed_out().parameters(); }
   auto named_parameters() const { return handed_out().named_parameters(); }
   auto named_buffers() const {

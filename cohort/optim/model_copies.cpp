@@ -158,8 +158,8 @@ void ModelCopies::settle_locked() {
   if (apart_ > 0) return;
   ModuleWatch& first = watches_[0];
   const bool compare = may_differ_.load(std::memory_order_relaxed);
-  const bool is_rebuilt = compare ? first.has_other_modules(*model_.replicas_[0])
-                                  : first.has_other_parameters();
+  const bool is_rebuilt =
+      compare ? first.has_other_modules(*model_.replicas_[0]) : first.has_other_parameters();
   const bool is_written = compare || is_rebuilt || first.written_parameter() >= 0;
   const bool is_set = first.has_other_settings();
   if (is_written || is_set) {

@@ -94,9 +94,10 @@ ModelUpdate::~ModelUpdate() = default;
 
 void ModelUpdate::run(ReplicatedModule::Change fn, const ReplicatedModule* other) {
   if (other && &other->strategy() != &model_.strategy()) {
-    throw ValueError("model.update", cat("the other model belongs to another strategy, ",
-                                         other->strategy().name(), ", than this one, ",
-                                         model_.strategy().name(), ": make both in the same scope"));
+    throw ValueError(
+        "model.update",
+        cat("the other model belongs to another strategy, ", other->strategy().name(),
+            ", than this one, ", model_.strategy().name(), ": make both in the same scope"));
   }
   ReplicaContext* const replica = model_.running_replica();
   if (!replica) return run_outside(fn, other);

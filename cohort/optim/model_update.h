@@ -47,8 +47,9 @@ class ModelUpdate {
 
   ReplicatedModule& model_;
   OncePerCopy once_;
-  std::shared_ptr<GradientReducer> reducer_;  // made while all replicas wait; null with an optimizer
-  std::vector<Random> random_;                // of each copy, used by one thread at a time
+  std::shared_ptr<GradientReducer>
+      reducer_;                 // made while all replicas wait; null with an optimizer
+  std::vector<Random> random_;  // of each copy, used by one thread at a time
 };
 
 }  // namespace cohort

@@ -32,8 +32,7 @@ bool can_be_loaded(std::string_view name) {
 void check_name(const std::string& name, const std::string& path, const char* kind) {
   if (can_be_loaded(name)) return;
   throw ValueError("Model.save",
-                   cat("the ", kind, " \"", name, "\"",
-                       path.empty() ? "" : " of \"" + path + "\"",
+                   cat("the ", kind, " \"", name, "\"", path.empty() ? "" : " of \"" + path + "\"",
                        " could be saved, but never loaded again: LibTorch writes names as "
                        "TorchScript, where this is no name; register it by another one, such as \"",
                        name == "in" ? "input" : name + "_", "\""));

@@ -137,11 +137,11 @@ class Follower {
 
   [[noreturn]] static void refuse(const nn::Module& module, const std::string& path) {
     throw ValueError(
-        "Model", cat("the module ", path.empty() ? "itself" : "\"" + path + "\"", ", a ",
-                     module.name(),
-                     ", was replaced on replica 0, but can't be on the others: expected a layer of "
-                     "LibTorch in place of one of the same type; make the Model anew, from a "
-                     "factory that makes the module as it should be"));
+        "Model",
+        cat("the module ", path.empty() ? "itself" : "\"" + path + "\"", ", a ", module.name(),
+            ", was replaced on replica 0, but can't be on the others: expected a layer of "
+            "LibTorch in place of one of the same type; make the Model anew, from a "
+            "factory that makes the module as it should be"));
   }
 
   const ModuleWatch& before_;
@@ -162,7 +162,8 @@ void follow_structure(const nn::Module& first, const ModuleWatch& before, nn::Mo
 void follow_modes(const nn::Module& first, nn::Module& other) {
   const auto ours = first.modules(), theirs = other.modules();
   for (std::size_t m = 0; m < ours.size() && m < theirs.size(); ++m) {
-    if (theirs[m]->is_training() != ours[m]->is_training()) theirs[m]->train(ours[m]->is_training());
+    if (theirs[m]->is_training() != ours[m]->is_training())
+      theirs[m]->train(ours[m]->is_training());
   }
 }
 

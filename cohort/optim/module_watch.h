@@ -75,8 +75,8 @@ class ModuleWatch {
   void add_parameters(const std::string& prefix, torch::nn::Module& module);
 
   std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<std::uint8_t> is_training_;        // of each module
-  std::vector<std::size_t> parameters_before_;   // of each module: those of the modules before it
+  std::vector<std::uint8_t> is_training_;       // of each module
+  std::vector<std::size_t> parameters_before_;  // of each module: those of the modules before it
   std::vector<Seen> parameters_;
   std::vector<std::string> names_;
   std::vector<std::uint8_t> is_repeated_;

@@ -76,9 +76,9 @@ TEST_P(ModelUpdates, LetATargetNetworkFollow) {
       optimizer.zero_grad();
       loss_of(model_, own_share(whole), whole).backward();
       optimizer.step();
-      target.update([](const std::string&, Tensor t, const Tensor& online) {
-        t.lerp_(online, 0.25);
-      }, model_);
+      target.update(
+          [](const std::string&, Tensor t, const Tensor& online) { t.lerp_(online, 0.25); },
+          model_);
     });
     plain.step();
     const auto online = plain.net->parameters();
@@ -198,7 +198,8 @@ TEST_F(WritesInRun, OfBuffersAreTheReplicasOwn) {
 
 TEST_F(WritesInRun, InAMergeCallReachAllReplicas) {
   strategy_.run([&] {
-    get_replica_context().merge_call([&](Strategy&) { nn::init::constant_(model_->first->bias, 5); });
+    get_replica_context().merge_call(
+        [&](Strategy&) { nn::init::constant_(model_->first->bias, 5); });
     EXPECT_TRUE(model_->first->bias.eq(5).all().item<bool>()) << id();
   });
 }

@@ -23,9 +23,8 @@ struct WrittenModel {
 };
 
 Strategy with_logical_devices(int devices, int replicas) {
-  return MirroredStrategy(MirroredStrategy::Options{.devices = first_devices(devices),
-                                                    .replicas = replicas,
-                                                    .logical_devices_per_replica = 2});
+  return MirroredStrategy(MirroredStrategy::Options{
+      .devices = first_devices(devices), .replicas = replicas, .logical_devices_per_replica = 2});
 }
 
 std::vector<WrittenModel> written_models() {
@@ -38,16 +37,16 @@ std::vector<WrittenModel> written_models() {
                        .make_in_parts = make_in_parts});
     };
   };
-  return {{"one replica", [] { return mirrored(1); }, from_arguments},
-          {"three devices", [] { return mirrored(3); }, from_arguments},
-          {"eight on two devices", [] { return mirrored(2, 8); }, from_arguments},
-          {"an existing module", [] { return mirrored(2, 4); }, from_existing},
-          {"central storage", [] { return central(2); }, from_arguments},
-          {"central storage, existing", [] { return central(2); }, from_existing},
-          {"logical devices", [] { return with_logical_devices(4, 2); }, in_parts(false)},
-          {"one device's logical devices", [] { return with_logical_devices(1, 2); },
-           in_parts(false)},
-          {"made in parts", [] { return with_logical_devices(4, 2); }, in_parts(true)}};
+  return {
+      {"one replica", [] { return mirrored(1); }, from_arguments},
+      {"three devices", [] { return mirrored(3); }, from_arguments},
+      {"eight on two devices", [] { return mirrored(2, 8); }, from_arguments},
+      {"an existing module", [] { return mirrored(2, 4); }, from_existing},
+      {"central storage", [] { return central(2); }, from_arguments},
+      {"central storage, existing", [] { return central(2); }, from_existing},
+      {"logical devices", [] { return with_logical_devices(4, 2); }, in_parts(false)},
+      {"one device's logical devices", [] { return with_logical_devices(1, 2); }, in_parts(false)},
+      {"made in parts", [] { return with_logical_devices(4, 2); }, in_parts(true)}};
 }
 
 /// A replica's tensors, as ordinary ones.
@@ -123,8 +122,9 @@ TEST_F(ModelWrites, CopyReachesAllReplicas) {
     const at::NoGradGuard no_grad;
     model->second->weight.copy_(torch::full({4, 8}, 2.));
   });
-  expect_spread("first.weight",
-                [](auto& model) { model->first->weight.data().copy_(torch::full({8, 4}, 2.)); });
+  expect_spread("first.weight", [](auto& model) {
+    model->first->weight.data().copy_(torch::full({8, 4}, 2.));
+  });
 }
 
 TEST_F(ModelWrites, TensorsThatWereHandedOutReachAllReplicas) {
@@ -174,10 +174,13 @@ TEST_F(ModelWrites, BuffersReachAllReplicas) {
   expect_spread(name, [](auto& model) { model->norm->running_mean.fill_(2); });
   expect_spread(name, [&](auto& model) { model.named_buffers()[name].fill_(2); });
   expect_spread(name, [&](auto& model) { model.named_buffers()[name].data().fill_(2); });
-  expect_spread(name, [&](auto& model) { model->norm->reset_running_stats(), model->norm->running_mean.add_(2); });
+  expect_spread(name, [&](auto& model) {
+    model->norm->reset_running_stats(), model->norm->running_mean.add_(2);
+  });
   Tensor kept;
   expect_spread(
-      name, [&](auto&) { kept.fill_(2); }, [&](auto& model) { kept = model.named_buffers()[name]; });
+      name, [&](auto&) { kept.fill_(2); },
+      [&](auto& model) { kept = model.named_buffers()[name]; });
 }
 
 TEST_F(ModelWrites, LeaveTheStatisticsOfReplicasAloneOtherwise) {
