@@ -88,6 +88,16 @@ void require_cross_replica(const StrategyExtended& strategy, const char* where,
   }
 }
 
+void require_outside_of_replicas(const char* where) {
+  const auto& modes = thread_context().modes;
+  if (modes.empty() || !modes.back().replica) return;
+  throw RuntimeError(
+      where,
+      cat("Method requires being in cross-replica context: called in replica ",
+          modes.back().replica->replica_id_in_sync_group(), " of ", modes.back().strategy->name(),
+          "; call it once, outside of strategy.run(), for all replicas"));
+}
+
 void require_inside(const StrategyExtended& strategy, const char* where) {
   const auto& modes = thread_context().modes;
   if (modes.empty()) {

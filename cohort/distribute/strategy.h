@@ -80,7 +80,7 @@ class Strategy {
   template <class T>
   auto local_results(const T& value) const;
 
-  /// One value for each replica, from fn(const ValueContext&).
+  /// One value for each replica, from fn(const ValueContext&). Throws RuntimeError in a replica.
   template <class F>
   auto distribute_values_from_function(F&& fn) const;
 

@@ -26,6 +26,12 @@ TEST_P(Run, GivesEachReplicaItsComponentAndSharedArgumentsToAll) {
   for (int r = 0; r < n; ++r) EXPECT_EQ(sums.values()[r], 10 * r + 5);
 }
 
+TEST_P(Run, ValuesForAllReplicasCantBeMadeInOneOfThem) {
+  const auto one = [](const ValueContext&) { return 1; };
+  EXPECT_FAILS(strategy.run([&] { strategy.distribute_values_from_function(one); }), RuntimeError,
+               "[strategy.distribute_values_from_function] Method requires being in cross-replica");
+}
+
 TEST_P(Run, DoesNotCopyWhatIsNotDistributed) {
   const std::string shared = "long enough to live on the heap, wherever strings are";
   const auto same = strategy.run([&](const std::string& text) { return &text == &shared; }, shared);

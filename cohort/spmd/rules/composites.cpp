@@ -59,9 +59,10 @@ struct MeanInAnotherType : torch::autograd::Function<MeanInAnotherType> {
 /// Short types are summed as floats: 70000 ones of Half have a mean, though no sum.
 Tensor compose_mean(const Tensor& x, at::OptionalIntArrayRef dims, bool keep, OptionalType dtype) {
   const at::ScalarType type = dtype.value_or(x.scalar_type());
-  TORCH_CHECK(at::isFloatingType(type) || at::isComplexType(type),
-              "mean(): the result's type must be a floating point or complex one, got ", type,
-              "; name one: mean(..., torch::kFloat)");
+  if (!at::isFloatingType(type) && !at::isComplexType(type)) {
+    throw ValueError("mean", cat("the result's type must be a floating point or complex one, got ",
+                                 type, "; name one: mean(..., torch::kFloat)"));
+  }
   std::vector<std::int64_t> all;
   std::int64_t count = 1;
   if (x.dim() > 0 && dims) {

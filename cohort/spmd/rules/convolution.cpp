@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/windows.h"
 
 namespace cohort::spmd {
@@ -55,21 +56,28 @@ Convolution::Convolution(const Tensor& x, const Tensor& weight, at::IntArrayRef 
       transposed(is_transposed),
       batch(x.size(0)),
       groups(group_count) {
-  TORCH_CHECK(x.dim() == weight.dim() && x.dim() >= 3, "convolution: an input of sizes ", x.sizes(),
-              " does not go with a weight of sizes ", weight.sizes());
+  if (x.dim() != weight.dim() || x.dim() < 3) {
+    throw InvalidArgument(
+        "convolution", cat("an input of sizes ", x.sizes(), " does not go with a weight of sizes ",
+                           weight.sizes()));
+  }
   in_channels = weight.size(in_dim()) / (transposed ? groups : 1);
   out_channels = weight.size(out_dim()) / (transposed ? 1 : groups);
-  TORCH_CHECK(x.size(1) == in_channels * groups, "convolution: given ", groups,
-              " groups and a weight of sizes ", weight.sizes(), ", expected an input with ",
-              in_channels * groups, " channels, got ", x.sizes());
+  if (x.size(1) != in_channels * groups) {
+    throw InvalidArgument("convolution", cat("given ", groups, " groups and a weight of sizes ",
+                                             weight.sizes(), ", expected an input with ",
+                                             in_channels * groups, " channels, got ", x.sizes()));
+  }
   for (int d = 0; d < x.dim() - 2; ++d) {
     windows.push_back({weight.size(d + 2), stride[d], padding[d], dilation[d]});
     const std::int64_t size = x.size(d + 2), extent = windows[d].extent();
     in.push_back(size);
     out.push_back(transposed ? (size - 1) * stride[d] - 2 * padding[d] + extent + output_padding[d]
                              : floor_div(size + 2 * padding[d] - extent, stride[d]) + 1);
-    TORCH_CHECK(out[d] > 0, "convolution: the kernel of sizes ", weight.sizes().slice(2),
-                " does not fit into an input of sizes ", x.sizes());
+    if (out[d] <= 0) {
+      throw InvalidArgument("convolution", cat("the kernel of sizes ", weight.sizes().slice(2),
+                                               " does not fit into an input of sizes ", x.sizes()));
+    }
   }
 }
 

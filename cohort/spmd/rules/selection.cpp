@@ -80,9 +80,10 @@ std::vector<Tensor> lists_of(const Selection& selection, const Region& part) {
     if (list.numel() > 0) {
       const std::int64_t low = list.min().item<std::int64_t>();
       const std::int64_t high = list.max().item<std::int64_t>();
-      TORCH_CHECK_INDEX(low >= (selection.from_the_end ? -size : 0) && high < size, "index ",
-                        high < size ? low : high, " is out of bounds for dimension ", d,
-                        " with size ", size);
+      if (low < (selection.from_the_end ? -size : 0) || high >= size) {
+        throw ValueError("index", cat("index ", high < size ? low : high,
+                                      " is out of bounds for dimension ", d, " with size ", size));
+      }
       lists[d] = low < 0 ? at::where(list.lt(0), list.add(size), list) : list;
     } else {
       lists[d] = list;

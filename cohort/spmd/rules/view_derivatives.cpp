@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "cohort/base/error.h"
 #include "cohort/spmd/rules/views.h"
 
 namespace cohort::spmd {
@@ -34,9 +35,11 @@ Tensor copied_with_strides(const Tensor& x, at::IntArrayRef size, at::IntArrayRe
   write_once(numbers.as_strided(x.sizes(), x.strides()),
              at::arange(x.numel(), options).view(x.sizes()));
   const Tensor which = numbers.as_strided(size, stride, std::max<std::int64_t>(begin, 0));
-  TORCH_CHECK(begin >= 0 && (which.numel() == 0 || which.min().item<std::int64_t>() >= 0),
-              "as_strided: the sizes ", size, " and strides ", stride,
-              " reach beyond a sharded tensor of sizes ", x.sizes(), " and strides ", x.strides());
+  if (begin < 0 || (which.numel() > 0 && which.min().item<std::int64_t>() < 0)) {
+    throw InvalidArgument("as_strided", cat("the sizes ", size, " and strides ", stride,
+                                            " reach beyond a sharded tensor of sizes ", x.sizes(),
+                                            " and strides ", x.strides()));
+  }
   Tensor result = at::take(x, which);
   result.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
   result.unsafeGetTensorImpl()->set_storage_offset(offset);
