@@ -88,7 +88,7 @@ void require_cross_replica(const StrategyExtended& strategy, const char* where,
   }
 }
 
-void require_outside_of_replicas(const char* where) {
+void refuse_in_replica(const char* where) {
   const auto& modes = thread_context().modes;
   if (modes.empty() || !modes.back().replica) return;
   throw RuntimeError(

@@ -174,7 +174,7 @@ void require_cross_replica(const StrategyExtended& strategy, const char* where,
                            const char* instead = "use replica_context.merge_call() there");
 
 /// Throws RuntimeError in a replica of any strategy, for what is made once for all replicas.
-void require_outside_of_replicas(const char* where);
+void refuse_in_replica(const char* where);
 
 /// Passes inside the strategy's scope only, in either context. Throws RuntimeError otherwise.
 void require_inside(const StrategyExtended& strategy, const char* where);

@@ -121,7 +121,7 @@ auto Strategy::local_results(const T& value) const {
 
 template <class F>
 auto Strategy::distribute_values_from_function(F&& fn) const {
-  detail::require_outside_of_replicas("strategy.distribute_values_from_function");
+  detail::refuse_in_replica("strategy.distribute_values_from_function");
   const ReplicaLayout& layout = extended_->layout();
   using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
   std::vector<Value> values;

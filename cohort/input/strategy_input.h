@@ -29,7 +29,7 @@ concept ListOfArrays = std::is_same_v<T, std::vector<bool>> ||
 template <class T>
 DistributedDataset<T> Strategy::distribute_dataset(const data::Dataset<T>& dataset,
                                                    const InputOptions& options) const {
-  detail::require_outside_of_replicas("strategy.distribute_dataset");
+  detail::refuse_in_replica("strategy.distribute_dataset");
   return cohort::distribute_dataset(dataset, detail::input_replicas(*extended_), options);
 }
 
@@ -47,7 +47,7 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
   if constexpr (!detail::kIsDataset<Result>) {
     return;
   } else {
-    detail::require_outside_of_replicas("strategy.distribute_datasets_from_function");
+    detail::refuse_in_replica("strategy.distribute_datasets_from_function");
     check_function_options(options, detail::takes_dataset_per_replica(*extended_));
     const InputReplicas replicas = detail::input_replicas(*extended_);
     const int n = replicas.global();

@@ -40,8 +40,10 @@ class Mirrored : public DistributedValues<T> {
     return ~m.get();
   }
   template <class Index>
-    requires requires(const T& value, const Index& index) { value[index]; }
-  const auto operator[](const Index& index) const {  // NOLINT(readability-const-return-type)
+  using Element =
+      std::remove_cvref_t<decltype(std::declval<const T&>()[std::declval<const Index&>()])>;
+  template <class Index>
+  const Element<Index> operator[](const Index& index) const {  // NOLINT(readability-const-*)
     return get()[index];
   }
 
