@@ -30,10 +30,11 @@ void Meeting::open() {
 void Meeting::attend(int member, Contribution& mine, const WaitLimits& limits) {
   if (!process_.is_current()) require_others(mine.describe());
   Wait wait(member, limits);
+  const bool has_slot = turns_.holds(member);  // once it has arrived, others may hand it the slot
   if (arrive(wait, mine)) {
     host(wait, mine);
   } else {
-    turns_.give_up(member);
+    if (has_slot) turns_.give_up(member);
     wait_for_end(wait, mine);
   }
   if (const auto failure = std::exchange(failures_[member], nullptr)) {
@@ -82,8 +83,9 @@ void Meeting::wait_for_end(Wait& wait, const Contribution& mine) {
 void Meeting::host(Wait& wait, const Contribution& mine) {
   failure_ = nullptr;
   const bool leads = wait.member == 0 || !all_[0]->leader_only();
-  if (auto mismatch = find_mismatch()) {
-    failure_ = std::make_shared<Failure>(Failure{Failure::MISMATCH, *std::move(mismatch), nullptr});
+  look_for_mismatch();
+  if (failure_) {
+    // nothing to do: all get it
   } else if (leads) {
     do_work(wait.member);
   } else {
@@ -94,6 +96,17 @@ void Meeting::host(Wait& wait, const Contribution& mine) {
   if (turns_.holds(wait.member)) return conclude(wait.member);
   conclude(-1);  // an error had let it go on without its slot
   wait_for_end(wait, mine);
+}
+
+void Meeting::look_for_mismatch() {
+  work_failed_.store(false, std::memory_order_relaxed);
+  try {
+    if (auto text = find_mismatch()) {
+      failure_ = std::make_shared<Failure>(Failure{Failure::MISMATCH, *std::move(text), nullptr});
+    }
+  } catch (...) {  // a contribution that can't be compared or described
+    note_failure();
+  }
 }
 
 void Meeting::do_work(int host) {
@@ -145,7 +158,10 @@ void Meeting::note_failure() {
 /// next meeting before the last one is, and must not find the lock taken.
 void Meeting::conclude(int holder) {
   const FailurePtr failure = std::exchange(failure_, nullptr);
-  if (failure) std::fill(failures_.begin(), failures_.end(), failure);
+  if (failure) {
+    std::fill(failures_.begin(), failures_.end(), failure);
+    last_failure_ = failure;
+  }
   {
     const MutexLock lock(mutex_);
     arrived_ = 0;

@@ -92,6 +92,11 @@ class Meeting {
   /// The member's function has ended.
   void leave(int member);
 
+  /// Names in the log the members whose functions have not ended, for member 0, which has waited
+  /// for them after its own. `error` is what member 0 has thrown, or empty.
+  void warn_of_unfinished(WaitLimits::Seconds waited, std::string_view error);
+  WaitLimits::Seconds warn_after() const { return limits_.warn_after; }
+
   /// A member failed: everybody who waits, now or later, gets Stopped.
   void abort();
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
@@ -138,6 +143,7 @@ class Meeting {
   void look_at_leader(Wait& wait, const std::string& what);
   void look_at_slot(Wait& wait, std::string_view where);
   void host(Wait& wait, const Contribution& mine);
+  void look_for_mismatch();
   void do_work(int host);
   void call_helpers(int host);
   void do_pieces();
@@ -179,7 +185,8 @@ class Meeting {
   alignas(64) std::atomic<std::int64_t> pieces_left_{0};
   std::int64_t pieces_ = 0;
   std::atomic<bool> work_failed_{false};
-  FailurePtr failure_;  // of the current work, or why there is none
+  FailurePtr failure_;       // of the current work, or why there is none
+  FailurePtr last_failure_;  // kept until the next one: its exception outlives those who catch it
 };
 
 }  // namespace cohort::collectives

@@ -59,6 +59,22 @@ std::string Meeting::who_is_late(WaitLimits::Seconds timeout) const {
              timeout.count(), " s: ", kLookAtIt, ", or raise .timeout");
 }
 
+void Meeting::warn_of_unfinished(WaitLimits::Seconds waited, std::string_view error) {
+  std::vector<int> running;
+  {
+    const MutexLock lock(mutex_);
+    for (int m = 1; m < turns_.members(); ++m) {
+      if (!left_[m]) running.push_back(m);
+    }
+  }
+  if (running.empty()) return;
+  const std::string thrown =
+      error.empty() ? ""
+                    : cat("; strategy.run throws then what ", names_of({0}), " threw: ", error);
+  log::warning("[strategy.run] ", names_of({0}), " has ended and waited ", in_seconds(waited),
+               " for ", names_of(running), ": ", kLookAtIt, thrown);
+}
+
 /// In the order of what a member waits for: the others, the work, its slot.
 void Meeting::look_at_meeting(Wait& wait, const Contribution& mine) {
   std::string failure, warning;
@@ -123,6 +139,7 @@ bool Meeting::follow_leader(int member, const std::string& what, FunctionRef<boo
   require_others(what);
   Wait wait(member, limits_);
   for (;;) {
+    const bool has_slot = turns_.holds(member);
     {
       const MutexLock lock(mutex_);
       if (aborted()) throw Stopped();
@@ -131,7 +148,7 @@ bool Meeting::follow_leader(int member, const std::string& what, FunctionRef<boo
       wait.is_first = followers_.empty();
       followers_.push_back(member);
     }
-    turns_.give_up(member);
+    if (has_slot) turns_.give_up(member);
     while (turns_.wait(member, wait.clock.next()) == kNothing) look_at_leader(wait, what);
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cohort/base/error.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/log.h"
 #include "cohort/base/mutex.h"
 #include "cohort/data/node.h"
@@ -141,6 +142,7 @@ class IgnoreErrors : public UnaryNode<T> {
         try {
           return input_->next(element);
         } catch (const std::exception& error) {
+          if (!process_.is_current()) throw;  // after a fork the input throws for ever
           count_.add();
           if (log_warning_) log::warning(cat("dataset.ignore_errors: ", error.what()));
         }
@@ -150,6 +152,7 @@ class IgnoreErrors : public UnaryNode<T> {
     void restore(PositionReader& position) override { input_->restore(position); }
 
    private:
+    const HomeProcess process_;
     const IteratorPtr<T> input_;
     ErrorCount count_;
     const bool log_warning_;

@@ -58,6 +58,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
   }
   ElementSpec spec() const override { return {}; }
   std::optional<int> times_batched() const override {
+    if (options_.reads_files) return std::nullopt;  // the function is not to be called for this
     const NodePtr& first = first_dataset();
     return first ? first->times_batched() : std::nullopt;
   }

@@ -136,10 +136,8 @@ class Generator : public TypedNode<T> {
     explicit Running(std::function<Next()> make) : make_(std::move(make)) {}
     bool next(T& element) override {
       if (ended_) return false;
-      std::optional<T> made = call_for_element("from_generator", given_++, [&] {
-        if (!next_) next_ = make_();
-        return next_();
-      });
+      if (!next_) next_ = call_for_element("from_generator", given_, make_);
+      std::optional<T> made = call_for_element("from_generator", given_++, next_);
       ended_ = !made;
       if (made) element = *std::move(made);
       return !ended_;

@@ -1,5 +1,7 @@
 #include "cohort/distribute/crew.h"
 
+#include <string>
+
 #include "cohort/base/error.h"
 #include "cohort/base/exception_note.h"
 
@@ -36,10 +38,29 @@ void Crew::start_threads() {
   }
 }
 
+namespace {
+
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+}  // namespace
+
 /// In the child of a fork inside of the run, the replica that forked is the only one.
 void Crew::wait_for_others() {
   if (threads_.process().is_current()) {
-    while (turns_.wait(0) != ALL_DONE) {
+    WaitClock clock({.warn_after = meeting_.warn_after()});
+    while (turns_.wait(0, clock.next()) != ALL_DONE) {
+      if (clock.due() == WaitClock::WARNING) {
+        meeting_.warn_of_unfinished(clock.waited(), text_of(errors_[0]));
+      }
     }
   } else if (!errors_[0]) {
     threads_.process().require("strategy.run", "run");

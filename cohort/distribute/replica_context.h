@@ -71,6 +71,7 @@ class ReplicaContext {
   bool in_run() const { return crew_ != nullptr; }
   Crew& crew() const { return *crew_; }
   std::uint64_t run_serial() const { return run_serial_; }  // 1, 2, … in the life of the strategy
+  std::uint64_t run() const { return run_; }                // the number that random numbers go by
 
   /// After an error a replica goes on without its device's slot. Before something that only one
   /// replica of a device may do at a time, this waits until the slot is its own again.

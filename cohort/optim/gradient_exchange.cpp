@@ -47,7 +47,11 @@ std::int64_t GradientExchange::plan(std::span<Contribution* const> all) {
   agree_on_reducers(all);
   std::vector<const GradientPiece*> pieces;
   for (GradientReducer* reducer : reducers_) {
-    if (occasion_ == Occasion::STEP) reducer->take_unsummed();
+    if (occasion_ == Occasion::STEP) {
+      reducer->take_unsummed();
+    } else {
+      reducer->take_gathered();
+    }
     pieces.clear();
     reducer->plan_round(where(), pieces);
     for (const GradientPiece* piece : pieces) pieces_.push_back({reducer, piece});

@@ -11,6 +11,7 @@
 #include "cohort/collectives/reduction_tree.h"
 #include "cohort/optim/backward_pass.h"
 #include "cohort/optim/gradient_exchange.h"
+#include "cohort/optim/replica_training.h"
 
 namespace cohort {
 
@@ -123,6 +124,7 @@ void GradientReducer::start_round() {
     member.in_pass = member.abandoned = member.has_sums = false;
     member.passes = 0;
   }
+  std::fill(skipped_.begin(), skipped_.end(), 0);
 }
 
 /// `.grad` is what it was before the round.
@@ -156,19 +158,23 @@ void GradientReducer::enter_run(const ReplicaContext& replica) {
   run_.store(run, std::memory_order_release);
 }
 
+void GradientReducer::require_whole_passes(const ReplicaContext& replica, const char* where) const {
+  if (!is_abandoned(replica.local_id())) return;
+  throw RuntimeError(
+      where, cat("an earlier backward pass of replica ", replica.replica_id_in_sync_group(),
+                 " threw in this run and was caught, so its gradients are half summed: let the "
+                 "exception leave strategy.run(), or go on in another run"));
+}
+
 void GradientReducer::begin_pass(ReplicaContext& replica) {
   enter_run(replica);
   Member& member = members_[replica.local_id()];
   if (member.in_pass) return;
-  if (member.abandoned) {
-    throw RuntimeError(
-        "backward", cat("an earlier backward pass of replica ", replica.replica_id_in_sync_group(),
-                        " threw in this run and was caught, so its gradients are half summed: "
-                        "let the exception leave strategy.run(), or go on in another run"));
-  }
+  require_whole_passes(replica, "backward");
   replica.take_turn("backward");
   member.in_pass = true;
   ++member.passes;
+  ReplicaTraining::of(replica).note_reducer(*this);
   BackwardPass::of(replica).add(*this);
 }
 
@@ -192,7 +198,12 @@ void GradientReducer::gradient_is_ready(int replica, int parameter, const at::Te
   const bool is_summed = members_[replica].syncing;
   if (is_summed) begin_pass(*running);
   at::Tensor gradient = own_[replica].after_accumulation(parameter, is_summed, incoming);
-  if (is_summed) keep(replica, parameter, std::move(gradient));
+  if (!is_summed) return;
+  if (gradient.defined()) {
+    keep(replica, parameter, std::move(gradient));
+  } else if (!members_[replica].fresh[parameter]) {
+    own_[replica].put_back(parameter);
+  }
 }
 
 /// Takes a gradient into the round.
@@ -281,6 +292,18 @@ void GradientReducer::take_unsummed() {
   }
 }
 
+void GradientReducer::take_gathered() {
+  for (int r = 0; r < replicas(); ++r) {
+    for (int p = 0; p < size(); ++p) {
+      if (members_[r].fresh[p]) continue;
+      at::Tensor gradient = own_[r].take_gathered(p);
+      if (!gradient.defined()) continue;
+      members_[r].fresh[p] = 1;
+      gradients_[r][p] = std::move(gradient);
+    }
+  }
+}
+
 void GradientReducer::plan_round(const char* where, std::vector<const GradientPiece*>& pieces) {
   try {
     for (auto& bucket : buckets_) {
@@ -298,7 +321,6 @@ void GradientReducer::plan_round(const char* where, std::vector<const GradientPi
       if (users_of_[r] > 0) sums_[r][p] = gradients_[r][p];
     }
   }
-  std::fill(skipped_.begin(), skipped_.end(), 0);
   start_round();
   for (Member& member : members_) member.has_sums = true;
 }
@@ -377,6 +399,7 @@ void GradientReducer::take_sums(int replica) {
 void GradientReducer::synchronize(ReplicaContext& replica) {
   if (replicas() > 1) {
     enter_run(replica);
+    require_whole_passes(replica, "optimizer.step");
     GradientExchange exchange(*this, replica.local_id());
     exchange.attend(replica);
   }
@@ -395,8 +418,11 @@ void GradientReducer::report_unused() {
   }
 }
 
-void GradientReducer::leave_to_owner(int replica) {
-  if (replicas() > 1 && owner_of_[replica] != replica) own_[replica].drop_sums();
+void GradientReducer::leave_to_owner(const ReplicaContext& replica) {
+  const int id = replica.local_id();
+  if (replicas() == 1 || owner_of_[id] == id) return;
+  enter_run(replica);
+  own_[id].drop_sums();
 }
 
 void GradientReducer::begin_step(int owner) {

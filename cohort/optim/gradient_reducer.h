@@ -41,7 +41,7 @@ namespace cohort {
 ///
 /// One object for each optimizer, or each model without one; its methods are called by all
 /// replicas, each in its own thread.
-class GradientReducer {
+class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
  public:
   /// `parameters[r][p]` is replica r's leaf of parameter p; `owner_of[r]` the first replica of r's
   /// copy of the parameters.
@@ -70,7 +70,14 @@ class GradientReducer {
   void end_step(int owner);
 
   /// A replica that is not its copy's owner is about to step: the owner's gradients count.
-  void leave_to_owner(int replica);
+  void leave_to_owner(const ReplicaContext& replica);
+
+  /// A replica has a part in this run from now on. What a failed run has left half done is
+  /// forgotten, by the first one that comes.
+  void enter_run(const ReplicaContext& replica);
+
+  /// Whether a backward pass of the replica has thrown, and no run has begun since.
+  bool is_abandoned(int replica) const { return members_[replica].abandoned; }
 
   /// Forgets a round that is half done. Outside of replicas.
   void start_over();
@@ -92,9 +99,11 @@ class GradientReducer {
     sum_ready_buckets([] { return true; });
   }
 
-  /// While all replicas wait: what is left to do of this round; the next one begins. Throws
-  /// ValueError for a parameter with a gradient on some replicas only.
+  /// While all replicas wait: what no pass of this round has brought, in a step; or only what has
+  /// gathered inside `no_sync`, at the end of a pass. Then what is left to do of this round; the
+  /// next one begins. Throws ValueError for a parameter with a gradient on some replicas only.
   void take_unsummed();
+  void take_gathered();
   void plan_round(const char* where, std::vector<const GradientPiece*>& pieces);
   void sum_piece(const GradientPiece& piece);
 
@@ -129,7 +138,7 @@ class GradientReducer {
 
   void install_hooks();
   ReplicaContext* running_replica(int replica) const;
-  void enter_run(const ReplicaContext& replica);
+  void require_whole_passes(const ReplicaContext& replica, const char* where) const;
   void begin_pass(ReplicaContext& replica);
   void forget_round();
   void start_round();

@@ -8,6 +8,22 @@
 
 namespace cohort {
 
+namespace {
+
+/// What newer LibTorches keep in the record too.
+template <class Meta>
+void move_newer_members(Meta& from, Meta& to) {
+  if constexpr (requires { from.post_acc_grad_hooks_; }) {
+    to.post_acc_grad_hooks_ = std::move(from.post_acc_grad_hooks_);
+  }
+  if constexpr (requires { from.grad_dtype_; }) to.grad_dtype_ = from.grad_dtype_;
+  if constexpr (requires { from.allow_grad_dtype_mismatch_; }) {
+    to.allow_grad_dtype_mismatch_ = from.allow_grad_dtype_mismatch_;
+  }
+}
+
+}  // namespace
+
 /// Takes over what the parameter's record holds: hooks, the accumulator, the gradient.
 LeafGradient::LeafGradient(torch::autograd::AutogradMeta* before)
     : known_(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()) {
@@ -18,6 +34,7 @@ LeafGradient::LeafGradient(torch::autograd::AutogradMeta* before)
   hooks_ = std::move(before->hooks_);
   cpp_hooks_list_ = std::move(before->cpp_hooks_list_);
   requires_grad_ = before->requires_grad_;
+  move_newer_members<torch::autograd::AutogradMeta>(*before, *this);
 }
 
 LeafGradient& LeafGradient::of(const at::Tensor& parameter) {

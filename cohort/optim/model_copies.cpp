@@ -76,6 +76,7 @@ void ModelCopies::leave_run(int replica) {
   const int written = watch.written_parameter();
   if (written >= 0) refuse_write(replica, written);
   if (replica > 0) return;
+  const MutexLock lock(mutex_);  // another run may settle what it has found
   watch.note_buffers();
   watch.note_settings();
 }
@@ -177,7 +178,7 @@ void ModelCopies::settle_locked() {
       watch.note_parameters();
       watch.note_settings();
     }
-    if (is_other_kind) model_.hand_to_optimizer(nullptr);
+    if (is_other_kind) model_.hand_to({});
     may_differ_.store(false, std::memory_order_relaxed);
   }
   settle_buffers_locked();

@@ -43,7 +43,7 @@ struct ModelUpdate::Call {
   ReplicatedModule::Change fn;
   const ReplicatedModule* other;
   bool is_summed;
-  std::uint64_t run;
+  std::uint64_t serial, run;
 };
 
 namespace {
@@ -106,10 +106,10 @@ void ModelUpdate::run(ReplicatedModule::Change fn, const ReplicatedModule* other
   Meeting meeting(*this);
   if (model_.replicas() > 1) detail::attend_meeting(*replica, meeting);
   if (meeting.is_summed()) {
-    reducer_->leave_to_owner(replica->local_id());
+    reducer_->leave_to_owner(*replica);
     reducer_->synchronize(*replica);
   }
-  const Call call{fn, other, meeting.is_summed(), replica->run_serial()};
+  const Call call{fn, other, meeting.is_summed(), replica->run_serial(), replica->run()};
   const auto change = [this, &call](int copy) { change_copy_in_run(copy, call); };
   once_.run(*replica, [&change](int copy) { change(copy); });
 }
@@ -118,21 +118,19 @@ void ModelUpdate::run(ReplicatedModule::Change fn, const ReplicatedModule* other
 bool ModelUpdate::decide_on_summing() {
   if (reducer_ && !reducer_->is_retired()) return true;
   reducer_ = nullptr;
-  if (model_.has_optimizer()) return false;
+  if (model_.has_reducer()) return false;
   bool any = false;
   for (int r = 0; r < model_.replicas(); ++r) {
     any = any || has_gradient(model_.model_copies().replica(r));
   }
   if (!any) return false;
   reducer_ = make_reducer(model_);
-  model_.hand_to_optimizer([mine = std::weak_ptr(reducer_)] {
-    if (const auto reducer = mine.lock()) reducer->retire();
-  });
+  model_.hand_to(reducer_);
   return true;
 }
 
 void ModelUpdate::change_copy_in_run(int copy, const Call& call) {
-  const detail::OwnGenerator random(generator_for(copy, call.run));
+  const detail::OwnGenerator random(generator_for(copy, call));
   const int owner = model_.owner_of(copy);
   if (call.is_summed) reducer_->begin_step(owner);
   change_copy(copy, call.fn, call.other);
@@ -140,11 +138,11 @@ void ModelUpdate::change_copy_in_run(int copy, const Call& call) {
 }
 
 /// A function of the seed, the run, and how many updates there were in it.
-const at::Generator& ModelUpdate::generator_for(int copy, std::uint64_t run) {
+const at::Generator& ModelUpdate::generator_for(int copy, const Call& call) {
   Random& random = random_[copy];
   if (!random.generator.defined()) random.generator = at::detail::createCPUGenerator();
-  if (std::exchange(random.run, run) != run) random.updates = 0;
-  random.generator.set_current_seed(mix(seed(), model_.strategy().runs(), ~random.updates++));
+  if (std::exchange(random.serial, call.serial) != call.serial) random.updates = 0;
+  random.generator.set_current_seed(mix(seed(), call.run + 1, ~random.updates++));
   return random.generator;
 }
 

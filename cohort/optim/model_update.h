@@ -35,12 +35,12 @@ class ModelUpdate {
   struct Call;  // what a replica wants done
   struct Random {
     at::Generator generator;
-    std::uint64_t run = 0;      // in which it was used last…
+    std::uint64_t serial = 0;   // of the run in which it was used last…
     std::uint64_t updates = 0;  // …and how often
   };
 
   bool decide_on_summing();
-  const at::Generator& generator_for(int copy, std::uint64_t run);
+  const at::Generator& generator_for(int copy, const Call& call);
   void run_outside(ReplicatedModule::Change fn, const ReplicatedModule* other);
   void change_copy(int copy, ReplicatedModule::Change fn, const ReplicatedModule* other);
   void change_copy_in_run(int copy, const Call& call);

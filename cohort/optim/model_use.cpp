@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/base/error.h"
+#include "cohort/optim/gradient_reducer.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/model_update.h"
 #include "cohort/optim/replicated_module.h"
@@ -84,7 +85,7 @@ void ReplicatedModule::to(at::ScalarType type) {
   model_copies_->note_buffers();
   model_copies_->hand_out_parameters();
   model_copies_->settle();
-  hand_to_optimizer(nullptr);
+  hand_to({});
 }
 
 void ReplicatedModule::train(bool on) {
@@ -108,9 +109,14 @@ void ReplicatedModule::set_trainable(const std::string& prefix, bool trainable) 
   if (!any) throw ValueError("Model", cat("no parameter's name begins with \"", prefix, '"'));
 }
 
-void ReplicatedModule::hand_to_optimizer(std::function<void()> stop) {
-  if (stop_optimizer_) stop_optimizer_();
-  stop_optimizer_ = std::move(stop);
+void ReplicatedModule::hand_to(std::weak_ptr<GradientReducer> reducer) {
+  if (const auto before = reducer_.lock()) before->retire();
+  reducer_ = std::move(reducer);
+}
+
+bool ReplicatedModule::has_reducer() const {
+  const auto reducer = reducer_.lock();
+  return reducer && !reducer->is_retired();
 }
 
 }  // namespace cohort

@@ -87,7 +87,7 @@ class Optimizer {
   void step() { core_->step(); }
 
   /// For LBFGS: the closure clears the gradients, computes the replica's share of the loss, calls
-  /// backward and returns the loss. Returns the first loss, summed over replicas.
+  /// backward and returns the loss. Returns the first loss, reduced over replicas as gradients are.
   at::Tensor step(const OptimizerCore::Closure& closure) { return core_->step(closure); }
 
   /// Forgets the gradients of the calling replica; outside of replicas, of all.

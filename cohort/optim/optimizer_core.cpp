@@ -69,6 +69,7 @@ std::shared_ptr<GradientReducer> make_reducer(const Models& models,
     parameters.push_back(std::move(own.tensors));
     owners.push_back(models[0]->owner_of(models[0]->copy_of(r)));
   }
+  for (const auto& model : models) model->hand_to({});  // its hooks go before others come
   return std::make_shared<GradientReducer>(models[0]->strategy(), std::move(parameters),
                                            first.names, std::move(owners), options);
 }
@@ -112,11 +113,7 @@ OptimizerCore::OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> mode
   for (int c = 0; c < models_[0]->copies(); ++c) {
     copies_.push_back(make(reducer_->parameters(models_[0]->owner_of(c)), reducer_->names()));
   }
-  for (const auto& model : models_) {
-    model->hand_to_optimizer([mine = std::weak_ptr(reducer_)] {
-      if (const auto reducer = mine.lock()) reducer->retire();
-    });
-  }
+  for (const auto& model : models_) model->hand_to(reducer_);
 }
 
 /// Null outside of everything.
@@ -146,7 +143,7 @@ ReplicaContext* OptimizerCore::stepping_replica() const {
 void OptimizerCore::step() {
   ReplicaContext* replica = stepping_replica();
   if (!replica) return step_everywhere();
-  reducer_->leave_to_owner(replica->local_id());
+  reducer_->leave_to_owner(*replica);
   reducer_->synchronize(*replica);
   once_.run(*replica, [this](int copy) { step_copy(copy); });
   check_drift(*replica);
@@ -244,9 +241,9 @@ class ReduceInStep : public collectives::AllReduce {
   }
 };
 
-at::Tensor sum_in_step(ReplicaContext& replica, const at::Tensor& value) {
+at::Tensor reduce_in_step(ReplicaContext& replica, ReduceOp op, const at::Tensor& value) {
   const auto& accumulation = replica.extended().cross_device_ops().accumulation();
-  ReduceInStep sum(ReduceOp::SUM, {value}, accumulation);
+  ReduceInStep sum(op, {value}, accumulation);
   detail::attend_meeting(replica, sum);
   return sum.take()[0];
 }
@@ -259,7 +256,7 @@ at::Tensor OptimizerCore::evaluate(ReplicaContext& replica, const Closure& closu
   reducer_->synchronize(replica);
   const int copy = models_[0]->copy_of(replica.local_id());
   if (models_[0]->owner_of(copy) == replica.local_id()) clip_gradients(copy);
-  return sum_in_step(replica, loss);
+  return reduce_in_step(replica, options_.reduce, loss);
 }
 
 /// The first replica of each copy drives its optimizer, which evaluates the closure as often as it
@@ -270,7 +267,7 @@ at::Tensor OptimizerCore::step(const Closure& closure) {
   if (!replica) return step_everywhere(closure);
   const auto one_more = [&](std::int64_t mine) {
     const at::Tensor flag = at::scalar_tensor(mine, at::kLong);
-    return sum_in_step(*replica, flag).item<std::int64_t>() > 0;
+    return reduce_in_step(*replica, ReduceOp::SUM, flag).item<std::int64_t>() > 0;
   };
   const int copy = models_[0]->copy_of(replica->local_id());
   at::Tensor loss;

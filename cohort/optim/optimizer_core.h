@@ -35,8 +35,8 @@ class OptimizerCore {
   void step();
 
   /// For optimizers that evaluate the loss several times. The closure computes the replica's share
-  /// of the loss and its gradients; they are summed over replicas. Returns the first loss's sum.
-  /// Outside of everything the closure computes the whole loss.
+  /// of the loss and its gradients; both are reduced over replicas. Returns the first loss,
+  /// reduced. Outside of everything the closure computes the whole loss.
   at::Tensor step(const Closure& closure);
 
   /// Of the calling replica; outside of replicas, of all.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/spmd/placement.h"
 #include "cohort/spmd/sharded_tensor.h"
 
 namespace cohort {
@@ -36,7 +37,7 @@ at::Tensor plain(at::Tensor gradient) {
 /// `a.view(-1) + b`.
 at::Tensor of_its_own(at::Tensor gradient, std::size_t holders = 0) {
   gradient = plain(std::move(gradient));
-  if (gradient.is_sparse() || spmd::is_sharded(gradient)) return gradient;
+  if (!gradient.defined() || gradient.is_sparse() || spmd::is_sharded(gradient)) return gradient;
   const bool is_shared = gradient.use_count() > 1 || gradient.storage().use_count() > 1 + holders;
   return is_shared ? gradient.clone() : gradient;
 }
@@ -56,8 +57,9 @@ std::size_t holders_in(const at::Tensor& incoming, const at::Tensor& gradient) {
 void ReplicaGradients::before_accumulation(int parameter, bool is_summed) {
   Entry& entry = entries_[parameter];
   if (entry.is_in_pass) return;
+  forget_if_cleared(entry, parameter);
   if (entry.content == Content::MIXED) {
-    entry.leaf->set(take_gathered(entry, parameter), Sharing::OWN);
+    entry.leaf->set(take_from_mixed(entry, parameter), Sharing::OWN);
   } else if (entry.content != Content::GATHERED && is_summed) {
     entry.base = plain(entry.leaf->take());
   } else if (entry.content != Content::GATHERED) {
@@ -97,8 +99,39 @@ void ReplicaGradients::show_mixed(Entry& entry, int parameter) {
   entry.leaf->set(mixed.shown, Sharing::OWN);
 }
 
+/// The program may have cleared a gradient through the module: `model->zero_grad()`.
+void ReplicaGradients::forget_if_cleared(Entry& entry, int parameter) {
+  if (entry.content != Content::MIXED) return;
+  const at::Tensor& there = entry.leaf->peek();
+  const Mixed& mixed = mixed_[parameter];
+  if (there.is_same(mixed.shown) && (!there.defined() || there._version() == mixed.version)) return;
+  const at::NoGradGuard no_grad;
+  if (there.defined() && !is_zero(spmd::full(there))) return;
+  mixed_.erase(parameter);
+  entry.content = Content::PUT;
+}
+
+void ReplicaGradients::put_back(int parameter) {
+  Entry& entry = entries_[parameter];
+  entry.leaf->set(std::exchange(entry.base, at::Tensor()), Sharing::SHARED);
+  entry.is_in_pass = false;
+}
+
+at::Tensor ReplicaGradients::take_gathered(int parameter) {
+  Entry& entry = entries_[parameter];
+  if (entry.is_in_pass) return {};
+  forget_if_cleared(entry, parameter);
+  if (entry.content != Content::GATHERED && entry.content != Content::MIXED) return {};
+  before_accumulation(parameter, /*is_summed=*/true);
+  at::Tensor gathered = of_its_own(entry.leaf->take());
+  if (gathered.defined()) return gathered;
+  put_back(parameter);  // the program has cleared it
+  entry.content = Content::PUT;
+  return {};
+}
+
 /// What has gathered on top of something else, which becomes the base again.
-at::Tensor ReplicaGradients::take_gathered(Entry& entry, int parameter) {
+at::Tensor ReplicaGradients::take_from_mixed(Entry& entry, int parameter) {
   Mixed& mixed = mixed_[parameter];
   const at::Tensor& there = entry.leaf->peek();
   const bool is_changed =
@@ -117,13 +150,14 @@ at::Tensor ReplicaGradients::take_gathered(Entry& entry, int parameter) {
 
 at::Tensor ReplicaGradients::take_unsummed(int parameter) {
   Entry& entry = entries_[parameter];
+  forget_if_cleared(entry, parameter);
   switch (entry.content) {
     case Content::SUM:
       return {};
     case Content::APPLIED:
       return entry.leaf->is_replaced() ? of_its_own(entry.leaf->take()) : at::Tensor();
     case Content::MIXED: {
-      at::Tensor gathered = take_gathered(entry, parameter);
+      at::Tensor gathered = take_from_mixed(entry, parameter);
       entry.leaf->take();
       return gathered;
     }

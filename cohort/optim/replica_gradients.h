@@ -37,6 +37,13 @@ class ReplicaGradients {
   void before_accumulation(int parameter, bool is_summed);
   at::Tensor after_accumulation(int parameter, bool is_summed, const at::Tensor& incoming);
 
+  /// The pass has made no gradient of the parameter after all: `.grad` is what it was before.
+  void put_back(int parameter);
+
+  /// Takes out what has gathered inside `no_sync`, for a sum, as if a pass that is summed had added
+  /// nothing to it. Undefined if nothing has.
+  at::Tensor take_gathered(int parameter);
+
   /// What a sum over replicas is added to; undefined for nothing.
   const at::Tensor& base(int parameter) const { return entries_[parameter].base; }
 
@@ -84,7 +91,8 @@ class ReplicaGradients {
 
   void begin_gathering(Entry& entry, int parameter);
   void show_mixed(Entry& entry, int parameter);
-  at::Tensor take_gathered(Entry& entry, int parameter);
+  at::Tensor take_from_mixed(Entry& entry, int parameter);
+  void forget_if_cleared(Entry& entry, int parameter);
   const std::string& name(int parameter) const { return names_[parameter]; }
 
   const std::vector<std::string>& names_;

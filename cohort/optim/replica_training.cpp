@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cohort/optim/gradient_reducer.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/replicated_module.h"
 
@@ -22,9 +23,21 @@ void ReplicaTraining::use(const ReplicatedModule& model) {
   used_.push_back({&model, model.weak_from_this()});
 }
 
-/// Models that are still there are from a run that has thrown.
+void ReplicaTraining::note_reducer(GradientReducer& reducer) {
+  const bool is_known = std::any_of(reducers_.begin(), reducers_.end(), [&](const auto& noted) {
+    return !noted.owner_before(reducer.weak_from_this()) &&
+           !reducer.weak_from_this().owner_before(noted);
+  });
+  if (!is_known) reducers_.push_back(reducer.weak_from_this());
+}
+
+/// Models and reducers that are still there are from a run that has thrown.
 void ReplicaTraining::begin_run() {
   pass_.start_over();
+  for (const auto& noted : reducers_) {
+    if (const auto reducer = noted.lock()) reducer->enter_run(replica_);
+  }
+  reducers_.clear();
   for (const Used& used : used_) {
     if (const auto model = used.alive.lock()) model->model_copies().note_failed_run();
   }
@@ -37,6 +50,10 @@ void ReplicaTraining::end_run() {
       model->model_copies().leave_run(replica_.local_id());
     }
   }
+  std::erase_if(reducers_, [this](const auto& noted) {
+    const auto reducer = noted.lock();
+    return !reducer || !reducer->is_abandoned(replica_.local_id());
+  });
 }
 
 }  // namespace cohort

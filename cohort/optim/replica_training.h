@@ -8,6 +8,7 @@
 
 namespace cohort {
 
+class GradientReducer;
 class ReplicatedModule;
 
 /// What training keeps for a replica, from run to run.
@@ -24,6 +25,10 @@ class ReplicaTraining : public ReplicaContext::Attachment {
   bool uses(const ReplicatedModule& model) const;
   void use(const ReplicatedModule& model);
 
+  /// The replica has begun a backward pass that the reducer sums. If its run fails, the replica
+  /// lets the reducer clean up before anything else in the next one.
+  void note_reducer(GradientReducer& reducer);
+
   void begin_run() override;
   void end_run() override;
 
@@ -36,6 +41,7 @@ class ReplicaTraining : public ReplicaContext::Attachment {
   ReplicaContext& replica_;
   BackwardPass pass_;
   std::vector<Used> used_;
+  std::vector<std::weak_ptr<GradientReducer>> reducers_;
 };
 
 }  // namespace cohort

@@ -16,6 +16,7 @@
 
 namespace cohort {
 
+class GradientReducer;
 class ModelCopies;
 class ModelUpdate;
 class ModuleWatch;
@@ -111,9 +112,10 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   bool is_in_foreign_run() const;
   void require_evaluation() const;
 
-  /// An optimizer sums the gradients from now on; the one before it, if any, is told to stop.
-  void hand_to_optimizer(std::function<void()> stop);
-  bool has_optimizer() const { return stop_optimizer_ != nullptr; }
+  /// Another one sums the gradients from now on, or nobody; the one before is told to stop.
+  void hand_to(std::weak_ptr<GradientReducer> reducer);
+  /// Whether one that is still there does.
+  bool has_reducer() const;
 
   /// What the program does to the tensors, and what the copies make of it.
   ModelCopies& model_copies() const { return *model_copies_; }
@@ -162,7 +164,7 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   ModelOptions options_;
   std::vector<std::shared_ptr<torch::nn::Module>> replicas_;
   int copies_ = 1;
-  std::function<void()> stop_optimizer_;
+  std::weak_ptr<GradientReducer> reducer_;
   std::unique_ptr<ModelCopies> model_copies_;
   std::unique_ptr<ModelUpdate> model_update_;
 

@@ -89,5 +89,19 @@ TEST(AnExceptionOfAFunction, LosesOneElementOnly) {
       ElementsAre("0", "1", "3", "4"));
 }
 
+TEST(Generators, ThatCantBeginCountNoElement) {
+  int begins = 0;
+  const auto numbers = from_generator([&begins] {
+    if (++begins == 1) throw std::runtime_error("not yet");
+    return [i = std::int64_t{0}]() mutable -> std::optional<std::int64_t> { return i++; };
+  });
+  auto iterator = numbers.iterator();
+  EXPECT_THROW(iterator.next(), std::runtime_error);
+  EXPECT_EQ(iterator.next(), 0);
+  auto restored = numbers.iterator();
+  restored.restore(iterator.position());
+  EXPECT_EQ(restored.next(), 1);
+}
+
 }  // namespace
 }  // namespace cohort::data

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "tests/base/captured_log.h"
 #include "tests/distribute/layouts.h"
 
 namespace cohort {
@@ -106,6 +107,24 @@ TEST_F(OwnLocks, AreReleasedByAReplicaThatIsStoppedWithoutItsSlot) {
     }
   }),
                std::out_of_range);
+}
+
+TEST(TheEndOfARun, IsWaitedForWithAWarningThatNamesTheReplica) {
+  configure({.cpu_devices = 2});
+  const CapturedLog log;
+  const Strategy strategy =
+      MirroredStrategy({.replicas = 2, .warn_after = std::chrono::milliseconds(1)});
+  const auto is_warned = [&] {
+    return log.count(log::Level::WARNING, "replica 0 has ended and waited") > 0;
+  };
+  EXPECT_FAILS(strategy.run([&] {
+    if (id() == 0) throw ValueError("test", "no such row");
+    while (!is_warned()) std::this_thread::yield();
+  }),
+               ValueError, "no such row");
+  EXPECT_GT(log.count(log::Level::WARNING, "for replica 1: "), 0);
+  EXPECT_GT(log.count(log::Level::WARNING, "no such row"), 0);
+  configure({});
 }
 
 }  // namespace

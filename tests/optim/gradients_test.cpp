@@ -344,6 +344,99 @@ TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtEndTheRun) {
   expect_near(trainer.train(2), plain(2));
 }
 
+TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtAreNotSteppedWith) {
+  const Strategy strategy = mirrored(2, 4);
+  Sgd trainer(strategy, options_);
+  EXPECT_FAILS(strategy.run([&] {
+    const Batch share = own_share(whole_);
+    try {
+      const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
+      losses(trainer.model->second(hidden), share.y).sum().backward();
+    } catch (const std::domain_error&) {
+      trainer.optimizer.zero_grad();
+    }
+    trainer.optimizer.step();
+  }),
+               RuntimeError, "[optimizer.step] an earlier backward pass");
+  expect_near(trainer.train(2), plain(2));
+}
+
+TEST_F(Gradients, OfTheModulesOwnZeroGradAreForgottenAfterAFailedRun) {
+  for (const Strategy& strategy : {mirrored(1, 4), mirrored(4)}) {
+    Sgd trainer(strategy, options_);
+    EXPECT_FAILS(strategy.run([&] {
+      const Batch share = own_share(whole_);
+      loss_of(trainer.model, share, whole_).backward();
+      const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
+      try {
+        losses(trainer.model->second(hidden), share.y).sum().backward();
+      } catch (const std::domain_error&) {
+        throw ValueError("test", "failed");
+      }
+    }),
+                 ValueError, "failed");
+    strategy.run([&] {
+      trainer.model->zero_grad();
+      loss_of(trainer.model, own_share(whole_), whole_).backward();
+      trainer.optimizer.step();
+    });
+    expect_near(trainer.model.state_dict(), plain(1));
+  }
+}
+
+TEST_F(Gradients, AreWholeAfterARunThatLackedSomeOfThem) {
+  const Strategy strategy = mirrored(1, 2);
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  Optimizer<optim::SGD> optimizer(model, 0.1);
+  EXPECT_FAILS(strategy.run([&] {
+    Tensor loss = model->first->bias.sum();
+    if (id() == 0) loss = loss + model->first->weight.sum();
+    loss.backward();
+  }),
+               ValueError, "first.weight has a gradient on replica 0 but none on replica 1");
+  const auto gradients = strategy.run([&] {
+    optimizer.zero_grad();
+    model->second->bias.sum().backward();
+    return model->second->bias.grad().clone();
+  });
+  for (const Tensor& gradient : gradients.values()) EXPECT_TRUE(gradient.eq(2).all().item<bool>());
+}
+
+/// Has no gradient of its second argument, and says so.
+struct IgnoresSecond : torch::autograd::Function<IgnoresSecond> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x, const Tensor&) {
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], Tensor()};
+  }
+};
+
+TEST_F(Gradients, ThatAFunctionLeavesUndefinedStayWhatTheyWere) {
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  Optimizer<optim::SGD> optimizer(model, 0.1);
+  const auto use = [&] {
+    IgnoresSecond::apply(model->first->bias.exp(), model->first->weight).sum().backward();
+  };
+  const auto has_one = strategy.run([&] {
+    optimizer.zero_grad();
+    use();
+    return model->first->weight.grad().defined();
+  });
+  for (const bool has : has_one.values()) EXPECT_FALSE(has);
+  const auto kept = strategy.run([&] {
+    optimizer.zero_grad();
+    model->first->weight.sum().backward();
+    use();
+    return model->first->weight.grad().clone();
+  });
+  for (const Tensor& gradient : kept.values()) EXPECT_TRUE(gradient.eq(4).all().item<bool>());
+}
+
 TEST_F(Gradients, OfDifferentOptimizersDoNotMeet) {
   Sgd one(mirrored(2), options_);
   Model<Net> model;

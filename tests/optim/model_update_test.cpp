@@ -103,6 +103,19 @@ TEST_P(ModelUpdates, DrawTheSameRandomNumbersForAllCopies) {
   EXPECT_FALSE(model_.state_dict().at("first.bias").equal(bias));
 }
 
+TEST_P(ModelUpdates, SumGradientsAgainWhenAnOptimizerIsGone) {
+  { Optimizer<optim::SGD> gone(model_, 0.1); }
+  StateDict expected = model_.state_dict();
+  expected["second.bias"] = expected["second.bias"] - strategy_.num_replicas_in_sync();
+  strategy_.run([&] {
+    model_->second->bias.sum().backward();
+    model_.update([](const std::string& name, Tensor parameter) {
+      if (name == "second.bias") parameter.sub_(parameter.grad());
+    });
+  });
+  expect_on_every_replica(model_, expected);
+}
+
 TEST_P(ModelUpdates, WorkOutsideOfRun) {
   Model<Net> other(seeded_net);
   model_.update([](const std::string&, Tensor p) { p.fill_(3); });

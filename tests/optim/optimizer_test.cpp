@@ -149,6 +149,34 @@ TEST_P(OnEachStrategy, SetLrChangesTheLearningRateOfAllCopies) {
 
 class OptimizerTest : public ManyDevices {};
 
+TEST_F(OptimizerTest, LbfgsSearchesAlongTheMeanWhereGradientsAreMeans) {
+  const auto options = optim::LBFGSOptions(1).max_iter(5).line_search_fn("strong_wolfe");
+  const Batch whole = batch(12, at::kDouble);
+  Net net = in_double();
+  optim::LBFGS plain(net->parameters(), options);
+  const Tensor plain_loss = plain.step([&] {
+    plain.zero_grad();
+    const Tensor loss = losses(net(whole.x), whole.y).mean();
+    loss.backward();
+    return loss;
+  });
+  const Strategy strategy = mirrored(2, 4);
+  const auto scope = strategy.scope();
+  Model<Net> model(in_double);
+  Optimizer<optim::LBFGS> optimizer(model, options, {.reduce = ReduceOp::MEAN});
+  const auto loss = strategy.run([&] {
+    return optimizer.step([&] {
+      optimizer.zero_grad();
+      const Batch share = own_share(whole);
+      const Tensor own = losses(model(share.x), share.y).mean();
+      own.backward();
+      return own;
+    });
+  });
+  EXPECT_NEAR(loss.values()[3].item<double>(), plain_loss.item<double>(), 1e-10);
+  expect_near(model.state_dict(), state_of(*net), 1e-7);
+}
+
 TEST_F(OptimizerTest, ANumberIsTheLearningRate) {
   const Strategy strategy = mirrored(2);
   const auto scope = strategy.scope();

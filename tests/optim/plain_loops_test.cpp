@@ -250,6 +250,30 @@ TEST_P(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
   });
 }
 
+TEST_P(PlainLoop, SumsWhatHasGatheredInsideNoSyncThoughTheNextPassDoesNotReachIt) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    {
+      [[maybe_unused]] const auto waiting = no_sync(optimizer);
+      (model->hidden(share.x).sum() / 13).backward();
+    }
+    const Tensor ones = torch::ones({share.x.size(0), 8});
+    (model->second(ones).sum() / 13).backward();
+    nn::utils::clip_grad_norm_(parameters_of(model), 0.1);
+    optimizer.step();
+  });
+}
+
+TEST_P(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    model->zero_grad();
+    loss(model, share).backward();
+    optimizer.step();
+    [[maybe_unused]] const auto waiting = no_sync(optimizer);
+    loss(model, share).backward();  // for another model's sake
+  });
+}
+
 TEST_P(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
   for (const bool set_to_none : {true, false}) {
     expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {

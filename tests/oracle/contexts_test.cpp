@@ -535,6 +535,14 @@ TABLE("guarded/") {
   return call();
 }
 
+DIFFERS("guarded/values_in_run_m3", "1.9: what is made for all replicas is not made in one",
+        fails("RuntimeError", "called in replica 0")) {
+  const Strategy s = two();
+  return encode(three().run([&] {
+    return s.distribute_values_from_function([](const ValueContext&) { return scalar(1); });
+  }));
+}
+
 CASE("guard/context_of_other_replica_all_reduce") {
   std::atomic<ReplicaContext*> saved = nullptr;
   return encode(two().run([&] {

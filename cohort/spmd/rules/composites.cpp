@@ -128,7 +128,7 @@ Tensor limited(const Tensor& x, double bound) {
 
 Tensor compose_smooth_l1(const Tensor& input, const Tensor& target, std::int64_t reduction,
                          double beta) {
-  if (beta < 0) {
+  if (!(beta >= 0)) {
     throw ValueError("smooth_l1_loss",
                      cat("does not support negative values for beta, got ", beta));
   }
@@ -140,7 +140,7 @@ Tensor compose_smooth_l1(const Tensor& input, const Tensor& target, std::int64_t
 
 Tensor compose_huber(const Tensor& input, const Tensor& target, std::int64_t reduction,
                      double delta) {
-  if (delta <= 0) {
+  if (!(delta > 0)) {
     throw ValueError("huber_loss",
                      cat("does not support non-positive values for delta, got ", delta));
   }
