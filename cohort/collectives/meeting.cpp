@@ -84,15 +84,12 @@ void Meeting::host(Wait& wait, const Contribution& mine) {
   failure_ = nullptr;
   const bool leads = wait.member == 0 || !all_[0]->leader_only();
   look_for_mismatch();
-  if (failure_) {
-    // nothing to do: all get it
-  } else if (leads) {
-    do_work(wait.member);
-  } else {
+  if (!failure_ && !leads) {
     turns_.give_up(wait.member);
     turns_.signal(0, LEAD);
     return wait_for_end(wait, mine);
   }
+  if (!failure_) do_work(wait.member);
   if (turns_.holds(wait.member)) return conclude(wait.member);
   conclude(-1);  // an error had let it go on without its slot
   wait_for_end(wait, mine);

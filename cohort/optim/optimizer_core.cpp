@@ -69,7 +69,7 @@ std::shared_ptr<GradientReducer> make_reducer(const Models& models,
     parameters.push_back(std::move(own.tensors));
     owners.push_back(models[0]->owner_of(models[0]->copy_of(r)));
   }
-  for (const auto& model : models) model->hand_to({});  // its hooks go before others come
+  for (const auto& model : models) model->hand_to({});  // removes the hooks of an earlier optimizer
   return std::make_shared<GradientReducer>(models[0]->strategy(), std::move(parameters),
                                            first.names, std::move(owners), options);
 }

@@ -112,9 +112,10 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   bool is_in_foreign_run() const;
   void require_evaluation() const;
 
-  /// Another one sums the gradients from now on, or nobody; the one before is told to stop.
+  /// Makes `reducer` the one that sums this model's gradients, or none if it is empty, and retires
+  /// the reducer before it.
   void hand_to(std::weak_ptr<GradientReducer> reducer);
-  /// Whether one that is still there does.
+  /// True while a reducer that is alive and not retired sums this model's gradients.
   bool has_reducer() const;
 
   /// What the program does to the tensors, and what the copies make of it.
