@@ -91,7 +91,7 @@ class LargeGradient {
   explicit LargeGradient(std::int64_t bytes) {
     for (int r = 0; r < kThreads; ++r) {
       parameters_.push_back({torch::zeros({bytes / 4}, torch::requires_grad())});
-      upstream_.push_back(torch::zeros({bytes / 4}));
+      upstream_.push_back(torch::ones({bytes / 4}));  // zeros count as no gradient
     }
     reducer_ = std::make_unique<cohort::GradientReducer>(
         strategy_.extended(), parameters_, std::vector<std::string>{"gradient"},
