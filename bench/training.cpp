@@ -2,6 +2,7 @@
 //
 //     bench_training                       all measures
 //     bench_training mlp [seconds]         prints samples/s of two replicas: for tools/bench_peers
+//     bench_training cnn_channels_last     the same with ModelOptions::channels_last
 #include <cohort/cohort.h>
 
 #include <cstdlib>
@@ -19,8 +20,8 @@ using bench::Comparison;
 template <class M>
 class Training {
  public:
-  explicit Training(const cohort::Strategy& strategy)
-      : Training(strategy, [] { return cohort::Model<M>(); }) {}
+  explicit Training(const cohort::Strategy& strategy, const cohort::ModelOptions& options = {})
+      : Training(strategy, [&] { return cohort::Model<M>(options); }) {}
 
   /// Trains a module that exists.
   Training(const cohort::Strategy& strategy, const M& module)
@@ -96,8 +97,9 @@ void one_device_overhead(bench::Report& report) {
 
 template <class M>
 bool print_samples_per_second(const std::string& name, double seconds) {
-  if (name != M::Impl::kName) return false;
-  Training<M> mirrored(two_replicas());
+  const std::string in_channels_last = cohort::cat(M::Impl::kName, "_channels_last");
+  if (name != M::Impl::kName && name != in_channels_last) return false;
+  Training<M> mirrored(two_replicas(), {.channels_last = name == in_channels_last});
   const Comparison speed({[&] { mirrored.step(); }}, {.seconds = seconds, .slice = 0.2});
   std::cout << 2 * static_cast<double>(M::Impl::batch().inputs.size(0)) / speed.time(0) << '\n';
   return true;
