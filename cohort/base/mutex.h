@@ -23,6 +23,8 @@ class COHORT_ANNOTATION(capability("mutex")) Mutex {
   bool try_lock() COHORT_ANNOTATION(try_acquire_capability(true)) { return mutex_.try_lock(); }
 
  private:
+  friend class CondVar;
+
   std::mutex mutex_;
 };
 
