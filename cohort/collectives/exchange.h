@@ -35,8 +35,9 @@ using MessageHead = std::array<std::uint64_t, 6>;
 ///     exchange.send(out, 1, lane, head, {{bytes}});
 ///     for (;;) {                                           // until the other's message is there
 ///       const auto seen = exchange.events();
+///       const auto why = exchange.lost(1);                 // before `peek`: see `lost`
 ///       if (exchange.peek(1, lane)) break;
-///       if (const auto why = exchange.lost(1)) throw …;
+///       if (why) throw …;
 ///       if (!exchange.wait(seen, deadline)) throw …;       // nothing has happened until then
 ///     }
 ///     exchange.receive(in, 1, lane, {{buffer}});
@@ -120,11 +121,13 @@ class Exchange {
   /// may arrive all the same; what was to be received is lost.
   virtual void cancel(Transfer& transfer) = 0;
 
-  /// Why another worker is gone, or nothing while it is there.
+  /// Why another worker is gone, or nothing while it is there. All that it has sent has arrived by
+  /// then: a message that `peek` does not show after this has given a reason never comes.
   virtual std::optional<std::string> lost(int worker) const = 0;
 
   /// Tells the others that this worker ends and needs nobody any more, and why, if it is not the
-  /// normal end of the program. They see it as lost. Later calls change nothing.
+  /// normal end of the program. They see it as lost, behind what it has sent, and it sees them as
+  /// lost. Later calls change nothing.
   virtual void say_goodbye(const std::string& reason) = 0;
 
   virtual Traffic traffic() const = 0;

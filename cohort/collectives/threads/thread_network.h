@@ -15,18 +15,22 @@ struct NetworkOptions {
 
   /// How long a message takes beside that.
   std::chrono::duration<double> latency{0};
+
+  /// Throws ValueError for times and rates that are negative or no numbers.
+  void validate(const char* where) const;
 };
 
 /// Workers that are threads of one process, with a network between them that is memory.
 ///
 /// Each two workers have a link in each direction. A message becomes visible to its receiver when
 /// it has been sent + latency + bytes / bandwidth of its link, behind what was sent on the link
-/// before; so a slow network can be tried out. Receivers sleep until then, senders never.
+/// before; so a slow network can be tried out. Receivers sleep until then, senders never. A
+/// worker's end travels the same way, behind all that it has sent.
 ///
-/// Keep it for as long as one of its exchanges is used.
+/// Its exchanges may outlive it.
 class ThreadNetwork {
  public:
-  /// Throws ValueError for less than one worker, and for times and rates that are negative.
+  /// Throws ValueError for less than one worker, and for options that are not valid.
   explicit ThreadNetwork(int workers, const NetworkOptions& options = {});
   ~ThreadNetwork();
   ThreadNetwork(const ThreadNetwork&) = delete;
@@ -39,12 +43,12 @@ class ThreadNetwork {
 
   // Faults, for tests.
 
-  /// The worker is gone, as if its process had died: the others learn why, and what it sends from
-  /// now on goes nowhere.
+  /// The worker is gone, as if its process had died: the others learn why, what it sends from now
+  /// on goes nowhere, and for its own exchange the others are lost.
   void lose(int worker, const std::string& why);
 
-  /// The worker stops, as if its machine hung: what it sends stays away, and nobody is told. It goes
-  /// on with `resume`, and what it has sent meanwhile is sent then.
+  /// The worker stops, as if its machine hung: what it sends stays away, and nobody is told. It
+  /// goes on with `resume`, and what it has sent meanwhile is sent then.
   void stop(int worker);
   void resume(int worker);
 
