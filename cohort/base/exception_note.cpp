@@ -69,4 +69,15 @@ std::exception_ptr with_note(const std::exception_ptr& error, std::string_view n
   return error;
 }
 
+std::string text_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
 }  // namespace cohort

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <exception>
+#include <string>
 #include <string_view>
 
 namespace cohort {
@@ -16,5 +17,8 @@ namespace cohort {
 ///
 /// No other thread may hold the exception meanwhile.
 std::exception_ptr with_note(const std::exception_ptr& error, std::string_view note);
+
+/// The exception's text; empty for none.
+std::string text_of(const std::exception_ptr& error);
 
 }  // namespace cohort

@@ -38,21 +38,6 @@ void Crew::start_threads() {
   }
 }
 
-namespace {
-
-std::string text_of(const std::exception_ptr& error) {
-  if (!error) return "";
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& e) {
-    return e.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
-}  // namespace
-
 /// In the child of a fork inside of the run, the replica that forked is the only one.
 void Crew::wait_for_others() {
   if (threads_.process().is_current()) {
