@@ -40,7 +40,7 @@ ReplicaContext::Running::Running(ReplicaContext& replica, Crew& crew, std::uint6
 }
 
 const at::Generator& ReplicaContext::generator() {
-  if (!crew_) return at::detail::getDefaultCPUGenerator();  // outside of run: LibTorch's own
+  if (!crew_) return detail::generator_outside_of_runs();
   if (!generator_.defined()) generator_ = at::detail::createCPUGenerator();
   if (!seeded_) {
     generator_.set_current_seed(detail::replica_seed(seed(), run_, replica_id_in_sync_group()));

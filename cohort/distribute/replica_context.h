@@ -62,7 +62,8 @@ class ReplicaContext {
   void barrier(const CommunicationOptions& options = {});
 
   /// The source of this replica's random numbers: a function of the seed, the number of the run
-  /// and the replica's id. LibTorch's own random functions use it inside of `run`.
+  /// and the replica's id. LibTorch's own random functions use it inside of `run`. Outside, what
+  /// they use there.
   const at::Generator& generator();
 
   // For the layers above: this replica's index in the process, and the run it belongs to.

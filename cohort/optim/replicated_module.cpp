@@ -8,6 +8,7 @@
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/distribute/replica_random.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/model_update.h"
 #include "cohort/optim/module_parameters.h"
@@ -18,13 +19,11 @@
 namespace cohort {
 namespace {
 
-/// Puts LibTorch's default generator back where it was: the modules of further replicas draw
-/// initial values that nobody uses, and later random numbers must not depend on how many.
+/// Puts the thread's generator back where it was: the modules of further replicas draw initial
+/// values that nobody uses, and later random numbers must not depend on how many.
 class UnusedRandomNumbers {
  public:
-  UnusedRandomNumbers()
-      : generator_(at::globalContext().defaultGenerator(at::kCPU)),
-        state_(generator_.get_state()) {}
+  UnusedRandomNumbers() : generator_(detail::thread_generator()), state_(generator_.get_state()) {}
   ~UnusedRandomNumbers() { generator_.set_state(state_); }
   UnusedRandomNumbers(const UnusedRandomNumbers&) = delete;
   UnusedRandomNumbers& operator=(const UnusedRandomNumbers&) = delete;

@@ -12,7 +12,6 @@
 #include "cohort/base/random.h"
 #include "cohort/distribute/caller_state.h"
 #include "cohort/distribute/differentiable_collectives.h"
-#include "cohort/distribute/replica_context.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/spmd/two_pass_gradient.h"
 
@@ -104,10 +103,9 @@ void run_stages(const Pass& pass, bool forward, std::deque<Channel>& channels,
   if (first) std::rethrow_exception(first);
 }
 
-/// Draws one number from the generator that the replica's thread uses.
+/// Draws one number from the generator that the thread uses.
 std::uint64_t draw_seed() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-  if (ReplicaContext* replica = replica_context_or_null()) generator = replica->generator();
+  at::Generator generator = detail::thread_generator();
   const std::lock_guard lock(generator.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
