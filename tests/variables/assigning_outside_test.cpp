@@ -11,7 +11,8 @@ using A = Aggregation;
 constexpr A kAggregations[] = {A::NONE, A::SUM, A::MEAN, A::ONLY_FIRST_REPLICA};
 
 TEST(AssignOutsideOfReplicas, GoesToAllCopiesWhateverTheAggregation) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
+  for (const VariableWords& world :
+       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
     const std::size_t n = world.strategy.num_replicas_in_sync();
     for (const A aggregation : kAggregations) {
       const Variable v = world.make(AUTO, aggregation);
@@ -26,7 +27,7 @@ TEST(AssignOutsideOfReplicas, GoesToAllCopiesWhateverTheAggregation) {
 }
 
 TEST(AssignOutsideOfReplicas, OnReadSetsWhatWillBeRead) {
-  const auto assign_3 = [](const World& world, A aggregation) {
+  const auto assign_3 = [](const VariableWords& world, A aggregation) {
     const Variable v = world.make(ON_READ, aggregation);
     EXPECT_EQ(number(v.assign(3)), 3);
     return components(v);
@@ -38,7 +39,7 @@ TEST(AssignOutsideOfReplicas, OnReadSetsWhatWillBeRead) {
 }
 
 TEST(AssignOutsideOfReplicas, OnReadSumOfIntegersKeepsTheRemainder) {
-  const auto assign = [](int x, const World& world) {
+  const auto assign = [](int x, const VariableWords& world) {
     const Variable v = world.make(ON_READ, A::SUM, at::scalar_tensor(0, at::kInt));
     EXPECT_EQ(number(v.assign(x)), x);
     return components(v);
@@ -66,8 +67,8 @@ TEST(AssignOutsideOfReplicas, OnReadCantBeAddedTo) {
 }
 
 TEST(AssignOutsideOfReplicas, APerReplicaIsRefused) {
-  for (const World& world : {two_replicas(), central_storage()}) {
-    const auto ids = world.strategy.run([] { return World::id(); });
+  for (const VariableWords& world : {two_replicas(), central_storage()}) {
+    const auto ids = world.strategy.run([] { return VariableWords::id(); });
     for (const A aggregation : kAggregations) {
       for (const auto synchronization : {ON_WRITE, ON_READ}) {
         const Variable v = world.make(synchronization, aggregation);
@@ -79,9 +80,9 @@ TEST(AssignOutsideOfReplicas, APerReplicaIsRefused) {
 }
 
 TEST(AssignOutsideOfReplicas, TakesMirroredValuesAndVariables) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::NONE), w = world.make(AUTO, A::NONE);
-  const auto ids = world.strategy.run([] { return World::id() + 1; });
+  const auto ids = world.strategy.run([] { return VariableWords::id() + 1; });
   v.assign(world.strategy.extended().reduce_to(ReduceOp::SUM, ids, v));
   EXPECT_EQ(components(v), Numbers(2, 3));
   w.assign(v);
@@ -118,7 +119,7 @@ TEST(AssignOutsideOfReplicas, TruthValuesAreSetAndNotAdded) {
 }
 
 TEST(AssignInUpdate, ChangesTheCopyThatIsUpdatedOnly) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   for (const auto synchronization : {ON_WRITE, ON_READ}) {
     for (const A aggregation : kAggregations) {
       const Variable v = world.make(synchronization, aggregation);

@@ -10,23 +10,24 @@ using A = Aggregation;
 
 /// The components after each replica did this, starting at 1.
 template <class F>
-Numbers after_run(const World& world, Synchronization synchronization, A aggregation, F&& change) {
+Numbers after_run(const VariableWords& world, Synchronization synchronization, A aggregation,
+                  F&& change) {
   const Variable v = world.make(synchronization, aggregation);
   const auto returned = numbers(world.strategy.run([&] { return change(v); }));
   EXPECT_EQ(returned, components(v)) << "each replica gets its own component's new value";
   return components(v);
 }
 
-const auto assign_id = [](const Variable& v) { return v.assign(World::id()); };
-const auto add_id = [](const Variable& v) { return v.assign_add(World::id()); };
-const auto sub_id = [](const Variable& v) { return v.assign_sub(World::id()); };
+const auto assign_id = [](const Variable& v) { return v.assign(VariableWords::id()); };
+const auto add_id = [](const Variable& v) { return v.assign_add(VariableWords::id()); };
+const auto sub_id = [](const Variable& v) { return v.assign_sub(VariableWords::id()); };
 const auto assign_5 = [](const Variable& v) { return v.assign(5.0); };
 const auto add_5 = [](const Variable& v) { return v.assign_add(5.0); };
 
 // ON_WRITE in replicas.
 
 TEST(AssignInReplicas, SumGoesToAllCopies) {
-  const World two = two_replicas(), four = four_replicas_on_two_devices();
+  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
   EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, assign_id), Numbers(2, 1));
   EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, add_id), Numbers(2, 2));
   EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, sub_id), Numbers(2, 0));
@@ -43,7 +44,7 @@ TEST(AssignInReplicas, SumCountsALiteralOncePerReplica) {
 }
 
 TEST(AssignInReplicas, MeanGoesToAllCopies) {
-  const World two = two_replicas(), four = four_replicas_on_two_devices();
+  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
   EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, assign_id), Numbers(2, 0.5));
   EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, add_id), Numbers(2, 1.5));
   EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, add_5), Numbers(2, 6));
@@ -52,19 +53,22 @@ TEST(AssignInReplicas, MeanGoesToAllCopies) {
 }
 
 TEST(AssignInReplicas, TheFirstReplicasValueGoesToAllCopies) {
-  const World two = two_replicas(), four = four_replicas_on_two_devices();
-  const auto add_seven = [](const Variable& v) { return v.assign_add(7 * (World::id() + 1)); };
+  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
+  const auto add_seven = [](const Variable& v) {
+    return v.assign_add(7 * (VariableWords::id() + 1));
+  };
   EXPECT_EQ(after_run(two, ON_WRITE, A::ONLY_FIRST_REPLICA, assign_id), Numbers(2, 0));
   EXPECT_EQ(after_run(two, ON_WRITE, A::ONLY_FIRST_REPLICA, assign_5), Numbers(2, 5));
   EXPECT_EQ(after_run(four, ON_WRITE, A::ONLY_FIRST_REPLICA, add_seven), Numbers(4, 8));
 }
 
 TEST(AssignInReplicas, WithoutAggregationIsAnError) {
-  const auto run = [](const World& world, auto change) {
+  const auto run = [](const VariableWords& world, auto change) {
     const Variable v = world.make(AUTO, A::NONE);
     world.strategy.run([&] { change(v); });
   };
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
+  for (const VariableWords& world :
+       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
     EXPECT_FAILS(run(world, assign_5), ValueError, "You must specify an aggregation method");
     EXPECT_FAILS(run(world, add_id), ValueError, "You must specify an aggregation method");
   }
@@ -79,23 +83,23 @@ TEST(AssignInReplicas, CopiesStayTheSameWhenTheValueIsTheVariableItself) {
 }
 
 TEST(AssignInReplicas, AnExpressionOfTheVariableIsAValueLikeAnyOther) {
-  const auto change = [](const Variable& v) { return v.assign(v * 2 + World::id()); };
+  const auto change = [](const Variable& v) { return v.assign(v * 2 + VariableWords::id()); };
   EXPECT_EQ(after_run(two_replicas(), ON_WRITE, A::MEAN, change), Numbers(2, 2.5));
 }
 
 TEST(AssignInReplicas, AnotherVariableIsItsOwnValue) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_WRITE, A::SUM), local = world.make(ON_READ, A::SUM);
   world.strategy.run([&] {
-    local.assign(2 + 3 * World::id());
+    local.assign(2 + 3 * VariableWords::id());
     v.assign(local);
   });
   EXPECT_EQ(components(v), Numbers(2, 7));
 }
 
 TEST(AssignInReplicas, APerReplicaIsItsOwnComponent) {
-  const World world = two_replicas();
-  const auto ids = world.strategy.run([] { return World::id(); });
+  const VariableWords world = two_replicas();
+  const auto ids = world.strategy.run([] { return VariableWords::id(); });
   const Variable v = world.make(ON_WRITE, A::SUM);
   world.strategy.run([&] { v.assign(ids); });
   EXPECT_EQ(components(v), Numbers(2, 1));
@@ -103,8 +107,8 @@ TEST(AssignInReplicas, APerReplicaIsItsOwnComponent) {
 
 TEST(AssignInReplicas, IntegersAreSummedAndHaveNoMean) {
   const at::Tensor one = at::scalar_tensor(1, at::kInt);
-  const auto change = [](const Variable& v) { v.assign_add(World::id().to(at::kInt) + 1); };
-  const World two = two_replicas(), central = central_storage();
+  const auto change = [](const Variable& v) { v.assign_add(VariableWords::id().to(at::kInt) + 1); };
+  const VariableWords two = two_replicas(), central = central_storage();
   const Variable sum = two.make(ON_WRITE, A::SUM, one);
   two.strategy.run([&] { change(sum); });
   EXPECT_EQ(components(sum), Numbers(2, 4));
@@ -114,16 +118,16 @@ TEST(AssignInReplicas, IntegersAreSummedAndHaveNoMean) {
 }
 
 TEST(AssignInReplicas, WithoutReadValueNothingIsReturned) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_WRITE, A::SUM);
   const auto returned =
-      world.strategy.run([&] { return v.assign_add(World::id(), {.read_value = false}); });
+      world.strategy.run([&] { return v.assign_add(VariableWords::id(), {.read_value = false}); });
   EXPECT_FALSE(returned.values()[0].defined());
   EXPECT_EQ(components(v), Numbers(2, 2));
 }
 
 TEST(AssignInReplicas, ReplicasThatChangeDifferentVariablesAreTold) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_WRITE, A::SUM), w = world.make(ON_WRITE, A::SUM);
   const auto apart = [&] {
     const bool first = get_replica_context().replica_id_in_sync_group() == 0;
@@ -135,10 +139,10 @@ TEST(AssignInReplicas, ReplicasThatChangeDifferentVariablesAreTold) {
 
 TEST(AssignInReplicas, TheSameNumberOfReplicasGivesTheSameBitsOnAnyDevices) {
   const auto train = [](Strategy strategy) {
-    const World world(std::move(strategy));
+    const VariableWords world(std::move(strategy));
     const Variable v = world.make(ON_WRITE, A::MEAN, at::zeros({33}));
     for (int step = 0; step < 3; ++step) {
-      world.strategy.run([&] { v.assign_add(at::sin(v + World::id() * 0.37f + 0.11f)); });
+      world.strategy.run([&] { v.assign_add(at::sin(v + VariableWords::id() * 0.37f + 0.11f)); });
     }
     return v.read_value();
   };
@@ -161,10 +165,10 @@ TEST(AssignInReplicas, OnReadChangesTheOwnValueOnly) {
 }
 
 TEST(AssignInReplicas, OnReadAddsUpOverSteps) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM, at::scalar_tensor(0.0f));
   for (int step = 0; step < 2; ++step) {
-    world.strategy.run([&] { v.assign_add(World::id() + 1); });
+    world.strategy.run([&] { v.assign_add(VariableWords::id() + 1); });
   }
   EXPECT_EQ(components(v), (Numbers{2, 4}));
   EXPECT_EQ(number(v), 6);
@@ -173,7 +177,7 @@ TEST(AssignInReplicas, OnReadAddsUpOverSteps) {
 // Stored once.
 
 TEST(AssignInReplicas, CentralStorageAggregatesAndStoresOnce) {
-  const World world = central_storage();
+  const VariableWords world = central_storage();
   EXPECT_EQ(after_run(world, AUTO, A::SUM, add_5), Numbers(2, 11));
   EXPECT_EQ(after_run(world, AUTO, A::MEAN, add_5), Numbers(2, 6));
   EXPECT_EQ(after_run(world, AUTO, A::ONLY_FIRST_REPLICA, add_5), Numbers(2, 6));

@@ -15,7 +15,7 @@ std::size_t distinct_memory(const Variable& v) {
 }
 
 TEST(VariableCopies, MemoryGrowsWithDevicesAndNotWithReplicas) {
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   EXPECT_EQ(distinct_memory(world.make(ON_WRITE, A::SUM)), 2u);
   EXPECT_EQ(distinct_memory(world.make(ON_READ, A::SUM)), 4u);
   EXPECT_EQ(distinct_memory(central_storage().make(AUTO, A::SUM)), 1u);
@@ -25,16 +25,17 @@ TEST(VariableCopies, TellWhereTheyAre) {
   const Variable v = four_replicas_on_two_devices().make(AUTO, A::SUM);
   EXPECT_EQ(*v.devices(), (std::vector<Device>{"cpu:0", "cpu:0", "cpu:1", "cpu:1"}));
   EXPECT_EQ(v.device(), "cpu:0");
-  const World central(
+  const VariableWords central(
       CentralStorageStrategy({.compute_devices = {"cpu:0", "cpu:1"}, .parameter_device = "cpu:1"}));
   EXPECT_EQ(*central.make(AUTO, A::SUM).devices(), std::vector<Device>{"cpu:1"});
 }
 
 TEST(VariableCopies, EveryReplicaHasALeafOfItsOwn) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
+  for (const VariableWords& world :
+       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
     const Variable v = world.make(AUTO, A::NONE);
     const auto gradients = world.strategy.run([&] {
-      (v * v * (World::id() + 1)).backward();
+      (v * v * (VariableWords::id() + 1)).backward();
       return v.handle().grad().clone();
     });
     const Numbers all = numbers(gradients);
@@ -44,16 +45,16 @@ TEST(VariableCopies, EveryReplicaHasALeafOfItsOwn) {
 }
 
 TEST(VariableCopies, OnReadHasGradientsWhenTrainable) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const Variable v(1.0f, {.trainable = true, .synchronization = ON_READ, .aggregation = A::SUM});
-  world.strategy.run([&] { (v * (World::id() + 1)).backward(); });
+  world.strategy.run([&] { (v * (VariableWords::id() + 1)).backward(); });
   EXPECT_EQ(number(v.components()[0].grad()), 1);
   EXPECT_EQ(number(v.components()[1].grad()), 2);
 }
 
 TEST(VariableCopies, BackwardOutsideOfReplicasReadsTheFirst) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::NONE);
   const auto scope = world.strategy.scope();
   (v * 3).backward();
@@ -63,7 +64,7 @@ TEST(VariableCopies, BackwardOutsideOfReplicasReadsTheFirst) {
 }
 
 TEST(VariableCopies, AssigningDoesNotDisturbTheLeaf) {
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   const Variable v = world.make(AUTO, A::MEAN);
   world.strategy.run([&] { v.assign_add(1); });
   v.assign_add(1);
@@ -74,7 +75,7 @@ TEST(VariableCopies, AssigningDoesNotDisturbTheLeaf) {
 }
 
 TEST(VariableCopies, WritingToAComponentWritesToItsCopy) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::NONE);
   v.components()[1].detach().fill_(9);
   EXPECT_EQ(number(v.value()), 1);
@@ -82,7 +83,7 @@ TEST(VariableCopies, WritingToAComponentWritesToItsCopy) {
 }
 
 TEST(VariableCopies, KnowTheirVariable) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   auto& extended = world.strategy.extended();
   const Variable v = world.make(AUTO, A::NONE), local = world.make(ON_READ, A::NONE);
   EXPECT_TRUE(extended.value_container(v.components()[1]) == v);
@@ -95,14 +96,14 @@ TEST(VariableCopies, KnowTheirVariable) {
 }
 
 TEST(VariableCopies, OutliveTheVariableAsPlainTensors) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const at::Tensor component = world.make(AUTO, A::NONE).components()[1];
   EXPECT_EQ(world.strategy.extended().value_container(component), std::nullopt);
   EXPECT_EQ(number(component), 1);
 }
 
 TEST(VariableCopies, ADeepCopyIsAVariableOfItsOwn) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM);
   world.set_to_ids(v);
   const Variable copy = v.deep_copy();
@@ -115,13 +116,13 @@ TEST(VariableCopies, ADeepCopyIsAVariableOfItsOwn) {
 }
 
 TEST(VariableCopies, LocalResultsAreTheComponents) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::NONE);
   EXPECT_EQ(world.strategy.local_results(v).size(), 2u);
 }
 
 TEST(VariableCopies, AVariableIsPassedWholeAndComesBackAsItself) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::NONE);
   const Variable same = world.strategy.run([](const Variable& w) { return w; }, v);
   EXPECT_TRUE(same == v);
@@ -131,9 +132,9 @@ TEST(VariableCopies, AVariableIsPassedWholeAndComesBackAsItself) {
 }
 
 TEST(VariableCopies, ReduceTakesOnReadApartAndOnWriteAsOne) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable local = world.make(ON_READ, A::NONE), v = world.make(AUTO, A::NONE);
-  world.strategy.run([&] { local.assign(3 + World::id()); });
+  world.strategy.run([&] { local.assign(3 + VariableWords::id()); });
   EXPECT_EQ(number(world.strategy.reduce(ReduceOp::SUM, local)), 7);
   EXPECT_EQ(number(world.strategy.reduce(ReduceOp::MEAN, v)), 1);
   EXPECT_FAILS(world.strategy.reduce(ReduceOp::SUM, v), ValueError,

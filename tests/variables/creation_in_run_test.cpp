@@ -8,7 +8,7 @@ namespace {
 int id() { return get_replica_context().replica_id_in_sync_group(); }
 
 TEST(VariablesMadeInRun, AreTheSameOnAllReplicas) {
-  for (const World& world :
+  for (const VariableWords& world :
        {two_replicas(), four_replicas_on_two_devices(), central_storage(), one_device()}) {
     const Variable v = world.strategy.run([] { return Variable(float(id()) + 5, {.name = "w"}); });
     EXPECT_EQ(v.name(), "w");
@@ -18,7 +18,7 @@ TEST(VariablesMadeInRun, AreTheSameOnAllReplicas) {
 }
 
 TEST(VariablesMadeInRun, AreFoundByOrderAmongThoseOfTheirName) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto [a, b, c] = world.strategy.run([] {
     const Variable first(1.0f, {.name = "w"}), second(2.0f, {.name = "w"}), unnamed(3.0f);
     return std::tuple{first, second, unnamed};
@@ -29,7 +29,7 @@ TEST(VariablesMadeInRun, AreFoundByOrderAmongThoseOfTheirName) {
 }
 
 TEST(VariablesMadeInRun, MayComeInAnotherOrderWhenNamesDiffer) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto [a, b] = world.strategy.run([] {
     std::optional<Variable> a, b;
     if (id() == 0) a.emplace(1.0f, VariableOptions{.name = "a"});
@@ -42,7 +42,7 @@ TEST(VariablesMadeInRun, MayComeInAnotherOrderWhenNamesDiffer) {
 }
 
 TEST(VariablesMadeInRun, NumbersThatTellNamesApartDoNotCount) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v =
       world.strategy.run([] { return Variable(1.0f, {.name = cat("l_", id(), "/w_", id())}); });
   EXPECT_EQ(v.name(), "l_0/w_0");
@@ -52,7 +52,7 @@ TEST(VariablesMadeInRun, NumbersThatTellNamesApartDoNotCount) {
 }
 
 TEST(VariablesMadeInRun, AMissingOneIsAMismatch) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices()}) {
+  for (const VariableWords& world : {two_replicas(), four_replicas_on_two_devices()}) {
     EXPECT_FAILS(world.strategy.run([] { Variable(1.0f, {.name = cat("w", id(), "x")}); }),
                  RuntimeError, "mismatching name");
     EXPECT_FAILS(world.strategy.run([] {
@@ -68,13 +68,13 @@ TEST(VariablesMadeInRun, AMissingOneIsAMismatch) {
 }
 
 TEST(VariablesMadeInRun, ARunStartsFromTheBeginning) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto make = [] { return Variable(1.0f, {.name = "w"}); };
   EXPECT_FALSE(world.strategy.run(make) == world.strategy.run(make));
 }
 
 TEST(VariablesMadeInRun, InAMergeCallAreMadeOnce) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto made = world.strategy.run(
       [] { return get_replica_context().merge_call([](Strategy&) { return Variable(4.0f); }); });
   EXPECT_EQ(components(made), Numbers(2, 4));
@@ -82,13 +82,13 @@ TEST(VariablesMadeInRun, InAMergeCallAreMadeOnce) {
 }
 
 TEST(VariablesMadeInRun, FailOnAllReplicasWhenReplica0Fails) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto make = [] { Variable(1.0f, {.synchronization = Synchronization::NONE}); };
   EXPECT_FAILS(world.strategy.run(make), ValueError, "`NONE` variable synchronization mode");
 }
 
 TEST(VariablesMadeInRun, CanBeUsedAtOnce) {
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   const auto sums = world.strategy.run([] {
     const Variable v(0.0f, {.aggregation = Aggregation::SUM});
     return v.assign_add(1.0f) + 0;

@@ -27,13 +27,13 @@ TEST(VariableCreation, TheStrategyDecidesTheKind) {
   EXPECT_STREQ(central_storage().make(AUTO, A::SUM).kind_name(), "AggregatingVariable");
   EXPECT_STREQ(central_storage().make(ON_READ, A::SUM).kind_name(), "AggregatingVariable");
   EXPECT_STREQ(one_device().make(ON_READ, A::SUM).kind_name(), "Variable");
-  const World alone(CentralStorageStrategy({.compute_devices = {"cpu:1"}}));
+  const VariableWords alone(CentralStorageStrategy({.compute_devices = {"cpu:1"}}));
   EXPECT_STREQ(alone.make(AUTO, A::SUM).kind_name(), "Variable");
   EXPECT_EQ(alone.make(AUTO, A::SUM).device(), "cpu:1");
 }
 
 TEST(VariableCreation, TheStrategyIsItsOwner) {
-  for (const World& world : {two_replicas(), central_storage(), one_device()}) {
+  for (const VariableWords& world : {two_replicas(), central_storage(), one_device()}) {
     const Variable v = world.make(AUTO, A::NONE);
     EXPECT_EQ(v.owner(), &world.strategy.extended());
     EXPECT_TRUE(world.strategy.extended().variable_created_in_scope(v));
@@ -70,7 +70,7 @@ TEST(VariableCreation, TheMeanOfIntegersIsRefusedWhereThereAreCopies) {
 }
 
 TEST(VariableCreation, OnReadIsNotTrainableUnlessToldSo) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   EXPECT_FALSE(world.make(ON_READ, A::SUM).trainable());
   EXPECT_FALSE(central_storage().make(ON_READ, A::SUM).trainable());
   EXPECT_FALSE(one_device().make(ON_READ, A::SUM).trainable());
@@ -86,7 +86,7 @@ TEST(VariableCreation, IntegersAreTrainableInNameOnly) {
 }
 
 TEST(VariableCreation, TellsNameShapeAndDtype) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const Variable v(at::zeros({2, 3}), {.name = "v", .dtype = at::kDouble});
   EXPECT_EQ(v.name(), "v");
@@ -103,7 +103,7 @@ TEST(VariableCreation, NamesNeedNotBeUnique) {
 }
 
 TEST(VariableCreation, CallsAnInitializerOnceAndCopiesItsValue) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   int calls = 0;
   const Variable v([&] {
@@ -129,13 +129,13 @@ TEST(VariableCreation, RefusesASparseOrUndefinedInitialValue) {
 TEST(VariableCreation, InAnotherStrategysScopeInsideTheDefaultScopeIsMixing) {
   const auto outer = default_strategy().scope();
   const Variable plain(1.0f);
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto inner = world.strategy.scope();
   EXPECT_FAILS(Variable(1.0f), RuntimeError, "Mixing different");
 }
 
 TEST(VariableCreation, AThreadOfTheUserMakesPlainOnes) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   std::string kind;
   std::thread([&] { kind = Variable(1.0f).kind_name(); }).join();
@@ -143,7 +143,7 @@ TEST(VariableCreation, AThreadOfTheUserMakesPlainOnes) {
 }
 
 TEST(VariableCreation, PrintsOneLineForEachCopy) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   EXPECT_EQ(cat(Variable(1.0f, {.name = "w"})),
             "MirroredVariable:{\n"

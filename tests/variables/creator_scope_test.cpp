@@ -25,7 +25,7 @@ struct Notes {
 TEST(VariableCreatorScope, AroundAScopeSeesEachCopy) {
   Notes notes;
   const VariableCreatorScope hook(notes.hook());
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const Variable v(1.0f, {.name = "w"});
   EXPECT_THAT(notes.asked, ElementsAre("w", "w/replica_1"));
@@ -35,7 +35,7 @@ TEST(VariableCreatorScope, AroundAScopeSeesEachCopy) {
 
 TEST(VariableCreatorScope, InsideAScopeSeesTheWholeVariable) {
   Notes notes;
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const VariableCreatorScope hook(notes.hook());
   const Variable v(1.0f, {.name = "w"});
@@ -73,7 +73,7 @@ TEST(VariableCreatorScope, MustMakeCopiesThatAreAlike) {
     request.initial_value = [&] { return at::zeros({++size}); };
     return next(std::move(request));
   });
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   EXPECT_FAILS(Variable(1.0f, {.name = "w"}), ValueError, "copies of 'w' that differ");
 }
@@ -87,7 +87,7 @@ TEST(VariableCreatorScope, EndsWithItsBlock) {
 
 TEST(VariableCreatorScope, OfTheCallerIsAskedByReplica0Only) {
   Notes notes;
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   const auto scope = world.strategy.scope();
   const VariableCreatorScope hook(notes.hook());
   world.strategy.run([] { return Variable(1.0f, {.name = "w"}); });
@@ -95,7 +95,7 @@ TEST(VariableCreatorScope, OfTheCallerIsAskedByReplica0Only) {
 }
 
 TEST(VariableCreatorScope, InsideOfRunIsAskedByEveryReplica) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto asked = world.strategy.run([] {
     Notes notes;
     const VariableCreatorScope hook(notes.hook());
@@ -107,7 +107,7 @@ TEST(VariableCreatorScope, InsideOfRunIsAskedByEveryReplica) {
 }
 
 TEST(VariableCreatorScope, AScopeCantEndAroundAnOpenOne) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   auto scope = world.strategy.scope();
   {
     const VariableCreatorScope hook(Notes().hook());
@@ -118,7 +118,7 @@ TEST(VariableCreatorScope, AScopeCantEndAroundAnOpenOne) {
 }
 
 TEST(VariableCreatorScope, MakingAVariableWhileAnotherStrategyIsCurrentIsMixing) {
-  const World world = two_replicas(), other = two_replicas();
+  const VariableWords world = two_replicas(), other = two_replicas();
   EXPECT_FAILS(
       {
         auto scope = world.strategy.scope();

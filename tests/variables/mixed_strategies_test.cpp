@@ -19,9 +19,9 @@ class MixedStrategies : public testing::Test {
     EXPECT_THAT(failure, HasSubstr("auto scope = strategy.scope()"));
   }
 
-  const World own = two_replicas(), other = one_device();
+  const VariableWords own = two_replicas(), other = one_device();
   const Variable v = own.make(Synchronization::AUTO, Aggregation::MEAN, at::ones({2}));
-  const PerReplica<at::Tensor> ids = own.strategy.run([] { return World::id(); });
+  const PerReplica<at::Tensor> ids = own.strategy.run([] { return VariableWords::id(); });
 };
 
 TEST_F(MixedStrategies, AVariableNamesTheCallInTheScopeOfAnother) {

@@ -10,10 +10,10 @@ using A = Aggregation;
 
 TEST(MovingAverage, InReplicasTakesTheMeanWhateverTheAggregation) {
   for (const A aggregation : {A::NONE, A::SUM, A::MEAN}) {
-    for (const World& world : {two_replicas(), central_storage()}) {
+    for (const VariableWords& world : {two_replicas(), central_storage()}) {
       const Variable v = world.make(AUTO, aggregation, at::tensor({10.0f, 11.0f}));
       world.strategy.run([&] {
-        const at::Tensor id = World::id();
+        const at::Tensor id = VariableWords::id();
         assign_moving_average(v, at::stack({id + 1, 2 - id}), 0.25);
       });
       for (const at::Tensor& each : v.components()) {
@@ -31,7 +31,7 @@ TEST(MovingAverage, ElsewhereMovesEachCopy) {
 }
 
 TEST(ExponentialMovingAverage, FollowsAVariable) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable w = world.make(AUTO, A::MEAN);
   ExponentialMovingAverage average(0.8);
   EXPECT_FAILS(average.average(w), KeyError, "has no average");

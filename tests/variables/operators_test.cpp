@@ -6,7 +6,7 @@ namespace cohort {
 namespace {
 
 TEST(VariableOperators, CalculateWithTensorsNumbersAndVariables) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const Variable v(at::tensor({1.0f, 2.0f, 3.0f})), w(at::tensor({2.0f, 2.0f, 2.0f}));
   EXPECT_EQ(numbers(v + w), (Numbers{3, 4, 5}));
@@ -30,7 +30,7 @@ TEST(VariableOperators, CompareElementByElementExceptTwoVariables) {
 }
 
 TEST(VariableOperators, ConvertToNumbersAndTensors) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(Synchronization::AUTO, Aggregation::NONE, at::scalar_tensor(1.5f));
   EXPECT_TRUE(static_cast<bool>(v));
   EXPECT_EQ(static_cast<float>(v), 1.5f);
@@ -50,7 +50,7 @@ TEST(VariableOperators, CalculateWithBits) {
 }
 
 TEST(VariableOperators, TakePartsByIndex) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v =
       world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({1.0f, 2.0f, 3.0f}));
   EXPECT_EQ(number(v[1]), 2);
@@ -62,7 +62,7 @@ TEST(VariableOperators, TakePartsByIndex) {
 }
 
 TEST(VariableOperators, WithAnEqualsSignAssignToAllCopies) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({8.0f, 6.0f}));
   v += at::tensor({1.0f, 1.0f});
   v -= 1;
@@ -88,10 +88,10 @@ TEST(VariableOperators, WithAnEqualsSignRepeatSmallerTensors) {
 }
 
 TEST(VariableOperators, WithAnEqualsSignAggregateInReplicas) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable sum = world.make(Synchronization::AUTO, Aggregation::SUM, at::ones({2}));
   const Variable mean = world.make(Synchronization::AUTO, Aggregation::MEAN, at::ones({2}));
-  const auto ids = world.strategy.run([] { return World::id(); });
+  const auto ids = world.strategy.run([] { return VariableWords::id(); });
   world.strategy.run(
       [&](const at::Tensor& id) {
         sum += id;
@@ -108,7 +108,7 @@ TEST(VariableOperators, WithAnEqualsSignAggregateInReplicas) {
 }
 
 TEST(VariableOperators, OfMirroredTensors) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Mirrored<at::Tensor> m =
       world.strategy.extended().broadcast_to(at::tensor({1, 2, 3}), "cpu:0");
   EXPECT_EQ(numbers(-m), (Numbers{-1, -2, -3}));

@@ -16,7 +16,7 @@ Numbers all_ways(const Variable& v) {
 Numbers same(double x) { return Numbers(4, x); }
 
 TEST(VariableReading, OnWriteInReplicasIsTheOwnCopy) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices()}) {
+  for (const VariableWords& world : {two_replicas(), four_replicas_on_two_devices()}) {
     const Variable v = world.make(ON_WRITE, A::NONE);
     world.strategy.extended().update(
         v, [](at::Tensor& copy) { copy.fill_(double(*update_replica_id())); });
@@ -27,7 +27,7 @@ TEST(VariableReading, OnWriteInReplicasIsTheOwnCopy) {
 }
 
 TEST(VariableReading, OnWriteElsewhereIsTheFirstCopy) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_WRITE, A::MEAN);
   world.strategy.extended().update(
       v, [](at::Tensor& copy) { copy.fill_(double(*update_replica_id())); });
@@ -37,7 +37,7 @@ TEST(VariableReading, OnWriteElsewhereIsTheFirstCopy) {
 }
 
 TEST(VariableReading, OnWriteHeedsTheCurrentDevice) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_WRITE, A::NONE);
   world.strategy.extended().update(
       v, [](at::Tensor& copy) { copy.fill_(double(*update_replica_id())); });
@@ -54,7 +54,7 @@ TEST(VariableReading, OnWriteHeedsTheCurrentDevice) {
 
 TEST(VariableReading, OnReadInReplicasIsTheOwnValue) {
   for (const A aggregation : {A::NONE, A::SUM, A::MEAN, A::ONLY_FIRST_REPLICA}) {
-    for (const World& world : {two_replicas(), four_replicas_on_two_devices()}) {
+    for (const VariableWords& world : {two_replicas(), four_replicas_on_two_devices()}) {
       const Variable v = world.make(ON_READ, aggregation);
       world.set_to_ids(v);
       const auto own = numbers(world.strategy.run([&] { return v.value(); }));
@@ -65,8 +65,8 @@ TEST(VariableReading, OnReadInReplicasIsTheOwnValue) {
 }
 
 TEST(VariableReading, OnReadElsewhereIsTheAggregate) {
-  const World two = two_replicas(), four = four_replicas_on_two_devices();
-  const auto read = [](const World& world, A aggregation) {
+  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
+  const auto read = [](const VariableWords& world, A aggregation) {
     const Variable v = world.make(ON_READ, aggregation);
     world.set_to_ids(v);
     const Numbers outside = all_ways(v);
@@ -83,7 +83,7 @@ TEST(VariableReading, OnReadElsewhereIsTheAggregate) {
 }
 
 TEST(VariableReading, OnReadWithoutAggregationCantBeReadElsewhere) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::NONE);
   EXPECT_FAILS(v.value(), ValueError, "Could not convert from");
   EXPECT_FAILS(v.read_value(), ValueError, "Could not convert from");
@@ -93,7 +93,7 @@ TEST(VariableReading, OnReadWithoutAggregationCantBeReadElsewhere) {
 }
 
 TEST(VariableReading, IntegersAddUpExactly) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM, at::scalar_tensor(0, at::kInt));
   world.strategy.run([&] { v.assign(3 + get_replica_context().replica_id_in_sync_group()); });
   EXPECT_EQ(number(v), 7);
@@ -101,7 +101,7 @@ TEST(VariableReading, IntegersAddUpExactly) {
 }
 
 TEST(VariableReading, StoredOnceIsTheSameEverywhere) {
-  for (const World& world : {central_storage(), one_device()}) {
+  for (const VariableWords& world : {central_storage(), one_device()}) {
     const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(4.0f));
     EXPECT_EQ(all_ways(v), same(4));
     for (const double x : numbers(world.strategy.run([&] { return v.value(); }))) EXPECT_EQ(x, 4);
@@ -120,7 +120,7 @@ TEST(VariableReading, ValueShowsLaterAssignsAndReadValueDoesNot) {
 
 TEST(VariableReading, InAnotherStrategysScopeIsMixing) {
   const Variable v = two_replicas().make(AUTO, A::SUM);
-  const World other = two_replicas();
+  const VariableWords other = two_replicas();
   const auto scope = other.strategy.scope();
   EXPECT_FAILS(v.value(), RuntimeError, "Mixing different");
   EXPECT_FAILS(v.assign(1), RuntimeError, "Mixing different");
@@ -129,7 +129,7 @@ TEST(VariableReading, InAnotherStrategysScopeIsMixing) {
 }
 
 TEST(VariableReading, InSyncOnReadContextReplicasReadTheAggregate) {
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   const auto read = [&](A aggregation) {
     const Variable v = world.make(ON_READ, aggregation);
     world.set_to_ids(v);
@@ -145,7 +145,7 @@ TEST(VariableReading, InSyncOnReadContextReplicasReadTheAggregate) {
 }
 
 TEST(VariableReading, InSyncOnReadContextValueItselfIsNotSupported) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM), w = world.make(ON_WRITE, A::SUM);
   const auto context = [&](auto read) {
     return [=] {

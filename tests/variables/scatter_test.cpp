@@ -23,7 +23,7 @@ IndexedSlices one_row(c10::ScalarType dtype = at::kFloat) {
 }
 
 template <class F>
-Numbers after_run(const World& world, A aggregation, at::Tensor initial, F&& change) {
+Numbers after_run(const VariableWords& world, A aggregation, at::Tensor initial, F&& change) {
   const Variable v = world.make(AUTO, aggregation, initial);
   world.strategy.run([&] { change(v); });
   EXPECT_TRUE(at::equal(v.components()[0], v.components()[1]));
@@ -31,7 +31,7 @@ Numbers after_run(const World& world, A aggregation, at::Tensor initial, F&& cha
 }
 
 TEST(ScatterInReplicas, SlicesOfAllReplicasAreTakenTogether) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const at::Tensor zeros = at::zeros({3});
   const auto sub = [](const Variable& v) { v.scatter_sub(two_rows()); };
   const auto add = [](const Variable& v) { v.scatter_add(two_rows()); };
@@ -54,7 +54,7 @@ TEST(ScatterInReplicas, IntegersDivideTowardsZero) {
 }
 
 TEST(ScatterInReplicas, MinMaxAndUpdateNeedTheFirstReplica) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const at::Tensor zeros = at::zeros({3});
   const auto update = [](const Variable& v) { v.scatter_update(one_row()); };
   const auto min = [](const Variable& v) { v.scatter_min(one_row()); };
@@ -70,7 +70,7 @@ TEST(ScatterInReplicas, MinMaxAndUpdateNeedTheFirstReplica) {
 TEST(ScatterInReplicas, WithoutAggregationIsAnError) {
   const auto sub = [](const Variable& v) { v.scatter_sub(two_rows()); };
   const auto min = [](const Variable& v) { v.scatter_min(one_row()); };
-  for (const World& world : {two_replicas(), central_storage()}) {
+  for (const VariableWords& world : {two_replicas(), central_storage()}) {
     EXPECT_FAILS(after_run(world, A::NONE, at::zeros({3}), sub), ValueError,
                  "You must specify an aggregation method");
     EXPECT_FAILS(after_run(world, A::NONE, at::zeros({3}), min), ValueError,
@@ -104,7 +104,7 @@ TEST(ScatterOutsideOfReplicas, ARowMayComeTwice) {
 }
 
 TEST(Scatter, OnReadHasNone) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM, at::zeros({3}));
   const IndexedSlices slices{at::ones({1}), rows({0})};
   EXPECT_FAILS(v.scatter_update(slices), NotImplementedError, "`scatter_update`");

@@ -9,7 +9,7 @@ using enum Synchronization;
 using A = Aggregation;
 
 TEST(Update, CallsTheFunctionOnceForEachCopy) {
-  const auto calls = [](const World& world, Synchronization synchronization) {
+  const auto calls = [](const VariableWords& world, Synchronization synchronization) {
     const Variable v = world.make(synchronization, A::SUM);
     int count = 0;
     world.strategy.extended().update(v, [&](at::Tensor& copy) {
@@ -27,7 +27,7 @@ TEST(Update, CallsTheFunctionOnceForEachCopy) {
 }
 
 TEST(Update, IsAContextOfItsOwn) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::SUM);
   std::vector<int> ids;
   world.strategy.extended().update(v, [&](at::Tensor&) {
@@ -54,7 +54,7 @@ TEST(Update, OfThePlainVariablesByTheDefaultStrategy) {
 }
 
 TEST(Update, GivesTensorsBackMirrored) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices()}) {
+  for (const VariableWords& world : {two_replicas(), four_replicas_on_two_devices()}) {
     const std::size_t n = world.strategy.num_replicas_in_sync();
     const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(3.0f));
     const auto [twice, inner] = world.strategy.extended().update(v, [](at::Tensor& copy) {
@@ -70,7 +70,7 @@ TEST(Update, GivesTensorsBackMirrored) {
 }
 
 TEST(Update, UngroupedGivesOneResultForEachReplica) {
-  const auto results = [](const World& world) {
+  const auto results = [](const VariableWords& world) {
     const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(3.0f));
     const auto nest = world.strategy.extended().update_ungrouped(v, [](at::Tensor& copy) {
       return std::map<std::string, at::Tensor>{{"a", copy * 2}};
@@ -85,9 +85,10 @@ TEST(Update, UngroupedGivesOneResultForEachReplica) {
 }
 
 TEST(Update, GivesEachCopyItsComponentOfMirroredArguments) {
-  for (const World& world : {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
+  for (const VariableWords& world :
+       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
     const Variable v = world.make(AUTO, A::SUM);
-    const auto ids = world.strategy.run([] { return World::id(); });
+    const auto ids = world.strategy.run([] { return VariableWords::id(); });
     const auto mean = world.strategy.extended().reduce_to(ReduceOp::MEAN, ids, v);
     world.strategy.extended().update(
         v, [](at::Tensor& copy, const at::Tensor& d, float y) { copy.copy_(d + y); }, mean, 10);
@@ -96,7 +97,7 @@ TEST(Update, GivesEachCopyItsComponentOfMirroredArguments) {
 }
 
 TEST(Update, GivesVariablesWhole) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::SUM), w = world.make(ON_READ, A::SUM);
   world.set_to_ids(w);
   world.strategy.extended().update(
@@ -105,16 +106,16 @@ TEST(Update, GivesVariablesWhole) {
 }
 
 TEST(Update, OfAnOnReadVariableWorksOnTheRawComponents) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM);
   world.strategy.extended().update(v, [](at::Tensor& copy) { copy.fill_(5); });
   EXPECT_EQ(number(v), 10);
 }
 
 TEST(Update, RefusesPerReplicaArguments) {
-  for (const World& world : {two_replicas(), central_storage()}) {
+  for (const VariableWords& world : {two_replicas(), central_storage()}) {
     const Variable v = world.make(AUTO, A::NONE);
-    const auto ids = world.strategy.run([] { return World::id(); });
+    const auto ids = world.strategy.run([] { return VariableWords::id(); });
     EXPECT_FAILS(world.strategy.extended().update(
                      v, [](at::Tensor& copy, const at::Tensor& d) { copy.add_(d); }, ids),
                  TypeError, "Expected value to be mirrored across replicas");
@@ -125,7 +126,7 @@ TEST(Update, RefusesPerReplicaArguments) {
 TEST(Update, RefusesVariablesOfOthers) {
   const auto nothing = [](at::Tensor&) {};
   const Variable outside(1.0f);
-  for (const World& world : {two_replicas(), central_storage(), one_device()}) {
+  for (const VariableWords& world : {two_replicas(), central_storage(), one_device()}) {
     auto& extended = world.strategy.extended();
     EXPECT_FAILS(extended.update(outside, nothing), ValueError, "created in this");
     EXPECT_FAILS(extended.update(two_replicas().make(AUTO, A::SUM), nothing), ValueError,
@@ -137,7 +138,7 @@ TEST(Update, RefusesVariablesOfOthers) {
 }
 
 TEST(Update, InReplicasHappensOnceForAll) {
-  const World world = four_replicas_on_two_devices();
+  const VariableWords world = four_replicas_on_two_devices();
   const Variable v = world.make(AUTO, A::NONE, at::scalar_tensor(5.0f));
   auto& extended = world.strategy.extended();
   const auto add = [](at::Tensor& copy, const at::Tensor& d) { return copy.add_(d).clone(); };
@@ -153,11 +154,11 @@ TEST(Update, InReplicasHappensOnceForAll) {
 }
 
 TEST(Update, InReplicasRefusesValuesThatDiffer) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(5.0f));
   auto& extended = world.strategy.extended();
   const auto add = [](at::Tensor& copy, const at::Tensor& d) { copy.add_(d); };
-  EXPECT_FAILS(world.strategy.run([&] { extended.update(v, add, World::id()); }), TypeError,
+  EXPECT_FAILS(world.strategy.run([&] { extended.update(v, add, VariableWords::id()); }), TypeError,
                "replica 1 differs");
   const auto number = [&] {
     extended.update(
@@ -168,7 +169,7 @@ TEST(Update, InReplicasRefusesValuesThatDiffer) {
 }
 
 TEST(UpdateNonSlot, CallsTheFunctionOnceForEachDevice) {
-  const auto calls = [](const World& world) {
+  const auto calls = [](const VariableWords& world) {
     const Variable v = world.make(AUTO, A::SUM);
     auto& extended = world.strategy.extended();
     int count = 0;
@@ -189,10 +190,10 @@ TEST(UpdateNonSlot, CallsTheFunctionOnceForEachDevice) {
 }
 
 TEST(UpdateNonSlot, RefusesOtherDevicesAndPerReplicaArguments) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   auto& extended = world.strategy.extended();
   EXPECT_FAILS(extended.update_non_slot({"cpu:0"}, [] {}), ValueError, "non_slot_devices");
-  const auto ids = world.strategy.run([] { return World::id(); });
+  const auto ids = world.strategy.run([] { return VariableWords::id(); });
   EXPECT_FAILS(extended.update_non_slot(
                    {"cpu:0", "cpu:1"}, [](const at::Tensor&) {}, ids),
                TypeError, "Expected value to be mirrored across replicas");
@@ -200,7 +201,7 @@ TEST(UpdateNonSlot, RefusesOtherDevicesAndPerReplicaArguments) {
 }
 
 TEST(NonSlotDevices, AreAllOfAMirroredStrategyAndElsewhereTheFirstVariables) {
-  const World two = two_replicas(), one = one_device();
+  const VariableWords two = two_replicas(), one = one_device();
   EXPECT_EQ(two.strategy.extended().non_slot_devices({}), (std::vector<Device>{"cpu:0", "cpu:1"}));
   const Variable v = one.make(AUTO, A::NONE);
   EXPECT_EQ(one.strategy.extended().non_slot_devices({v}), std::vector<Device>{"cpu:0"});
@@ -208,7 +209,7 @@ TEST(NonSlotDevices, AreAllOfAMirroredStrategyAndElsewhereTheFirstVariables) {
 }
 
 TEST(ColocateVarsWith, ChecksTheVariableAndTheScope) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   auto& extended = world.strategy.extended();
   const Variable v = world.make(AUTO, A::NONE), plain(1.0f);
   EXPECT_FAILS(static_cast<void>(extended.colocate_vars_with(v)), RuntimeError,
@@ -222,15 +223,15 @@ TEST(ColocateVarsWith, ChecksTheVariableAndTheScope) {
     EXPECT_FAILS(scope.exit(), RuntimeError, "Variable creator scope nesting error");
   }
   scope.exit();
-  const World other = two_replicas();
+  const VariableWords other = two_replicas();
   const auto other_scope = other.strategy.scope();
   EXPECT_FAILS(static_cast<void>(extended.colocate_vars_with(v)), RuntimeError, "Mixing different");
 }
 
 TEST(ReadVar, AggregatesOnReadAlsoInReplicas) {
-  const World world = two_replicas();
+  const VariableWords world = two_replicas();
   const Variable v = world.make(ON_READ, A::SUM);
-  world.strategy.run([&] { v.assign(3 + World::id()); });
+  world.strategy.run([&] { v.assign(3 + VariableWords::id()); });
   EXPECT_EQ(number(world.strategy.extended().read_var(v)), 7);
 }
 

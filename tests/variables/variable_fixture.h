@@ -13,9 +13,9 @@ namespace cohort {
 using Numbers = std::vector<double>;
 
 /// A strategy, and words for what is done with variables on it.
-class World {
+class VariableWords {
  public:
-  explicit World(Strategy strategy) : strategy(std::move(strategy)) {}
+  explicit VariableWords(Strategy strategy) : strategy(std::move(strategy)) {}
 
   /// A variable of the strategy, 1.0 unless another value is given.
   Variable make(Synchronization synchronization, Aggregation aggregation,
@@ -59,13 +59,13 @@ inline Numbers numbers(const PerReplica<at::Tensor>& values) {
   return all;
 }
 
-inline World two_replicas() { return World(MirroredStrategy({"cpu:0", "cpu:1"})); }
-inline World four_replicas_on_two_devices() {
-  return World(MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 4}));
+inline VariableWords two_replicas() { return VariableWords(MirroredStrategy({"cpu:0", "cpu:1"})); }
+inline VariableWords four_replicas_on_two_devices() {
+  return VariableWords(MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 4}));
 }
-inline World central_storage() {
-  return World(CentralStorageStrategy({.compute_devices = {"cpu:0", "cpu:1"}}));
+inline VariableWords central_storage() {
+  return VariableWords(CentralStorageStrategy({.compute_devices = {"cpu:0", "cpu:1"}}));
 }
-inline World one_device() { return World(OneDeviceStrategy("cpu:0")); }
+inline VariableWords one_device() { return VariableWords(OneDeviceStrategy("cpu:0")); }
 
 }  // namespace cohort
