@@ -48,10 +48,12 @@ void latency(bench::Report& report) {
   const cohort::collectives::Accumulation addition;
   const Tensor values[] = {floats(kKiB), floats(kKiB)};
   PinnedCrew crew;
+  const auto world = cohort::World::alone(2);
   const double time = bench::median_call(300, [&] {
     crew.run([&](int member) {
       for (int i = 0; i < kCalls; ++i) {
-        cohort::collectives::AllReduce call(cohort::ReduceOp::SUM, {values[member]}, addition);
+        cohort::collectives::AllReduce call(*world, cohort::ReduceOp::SUM, {values[member]},
+                                            addition);
         crew.meeting().attend(member, call);
         call.take();
       }

@@ -43,6 +43,7 @@
 #include "cohort/spmd/trace.h"
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/strategies/multi_worker_mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
 #include "cohort/strategies/tpu_strategy.h"
 #include "cohort/tpu/device_assignment.h"

@@ -131,6 +131,13 @@ class Exchange {
   virtual void say_goodbye(const std::string& reason) = 0;
 
   virtual Traffic traffic() const = 0;
+
+  /// The first of so many lanes that nobody has used. Workers that ask in the same order get the
+  /// same ones.
+  Lane take_lanes(Lane count) { return next_lane_.fetch_add(count); }
+
+ private:
+  std::atomic<Lane> next_lane_{0};
 };
 
 }  // namespace cohort

@@ -109,15 +109,24 @@ void Meeting::look_for_mismatch() {
 void Meeting::do_work(int host) {
   work_failed_.store(false, std::memory_order_relaxed);
   try {
-    pieces_ = all_[0]->plan(all_);
+    do_stage(all_[0]->plan(all_), host);
+    while (!work_failed_.load(std::memory_order_relaxed)) {
+      const std::int64_t pieces = all_[0]->next_stage();
+      if (pieces == 0) return;
+      do_stage(pieces, host);
+    }
   } catch (...) {
-    return note_failure();
+    note_failure();
   }
-  pieces_left_.store(pieces_, std::memory_order_relaxed);
-  next_piece_.store(0, std::memory_order_release);
-  if (pieces_ > 1) call_helpers(host);
+}
+
+void Meeting::do_stage(std::int64_t pieces, int host) {
+  pieces_ = pieces;
+  unfinished_.store(pieces, std::memory_order_relaxed);
+  unclaimed_.store(pieces, std::memory_order_release);
+  if (pieces > 1) call_helpers(host);
   do_pieces();
-  while (pieces_left_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
+  while (unfinished_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
 }
 
 /// One waiting member for each other slot: the one that arrived last is the likeliest to be awake.
@@ -130,14 +139,14 @@ void Meeting::call_helpers(int host) {
 
 void Meeting::do_pieces() {
   for (;;) {
-    const std::int64_t piece = next_piece_.fetch_add(1, std::memory_order_acq_rel);
-    if (piece >= pieces_) return;
+    const std::int64_t unclaimed = unclaimed_.fetch_sub(1, std::memory_order_acq_rel);
+    if (unclaimed <= 0) return;
     try {
-      all_[0]->work(piece);
+      all_[0]->work(pieces_ - unclaimed);
     } catch (...) {
       note_failure();
     }
-    pieces_left_.fetch_sub(1, std::memory_order_release);
+    unfinished_.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -41,6 +41,10 @@ class Contribution {
   /// Does one piece; different pieces at the same time on different threads.
   virtual void work(std::int64_t piece) = 0;
 
+  /// Called on member 0's, in one thread, when all pieces are done. Returns the number of pieces of
+  /// another stage of the work, or 0 if there is none. Here other workers are met.
+  virtual std::int64_t next_stage() { return 0; }
+
   /// True if only member 0's own thread may do the work (because it calls user code there).
   virtual bool leader_only() const { return false; }
 };
@@ -145,6 +149,7 @@ class Meeting {
   void host(Wait& wait, const Contribution& mine);
   void look_for_mismatch();
   void do_work(int host);
+  void do_stage(std::int64_t pieces, int host);
   void call_helpers(int host);
   void do_pieces();
   void note_failure();
@@ -180,9 +185,11 @@ class Meeting {
   std::atomic<bool> aborted_{false};
   std::exception_ptr merge_error_;  // written once, before aborted_
 
-  // The pieces of the current work, shared by host and helpers.
-  alignas(64) std::atomic<std::int64_t> next_piece_{0};
-  alignas(64) std::atomic<std::int64_t> pieces_left_{0};
+  // The pieces of the current stage, shared by host and helpers. `unclaimed_` is written last when
+  // a stage begins, and falls below zero when all are taken: a helper that comes late finds
+  // nothing, or pieces of the next stage.
+  alignas(64) std::atomic<std::int64_t> unclaimed_{0};
+  alignas(64) std::atomic<std::int64_t> unfinished_{0};
   std::int64_t pieces_ = 0;
   std::atomic<bool> work_failed_{false};
   FailurePtr failure_;       // of the current work, or why there is none

@@ -13,31 +13,40 @@ namespace {
 /// The tree of ordered_sum.h with LibTorch's own addition: for devices and layouts that the kernel
 /// does not read.
 at::Tensor add_in_order(std::span<const at::Tensor> values, Node node) {
-  if (node.is_leaf()) return values[node.lo];
+  if (node.is_leaf()) return values[0];
   const int cut = split_point(node.lo, node.hi);
   const at::Tensor left = add_in_order(values, {node.lo, cut});
-  return left + add_in_order(values, {cut, node.hi}).to(left.device());
+  return left + add_in_order(values.subspan(cut - node.lo), {cut, node.hi}).to(left.device());
 }
 
-at::Tensor divide(const at::Tensor& sum, std::size_t count) {
-  return sum.to(quotient_dtype(sum.scalar_type())).div(static_cast<double>(count));
-}
-
-at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
+/// In one pass over memory, with the division.
+at::Tensor add_with_kernel(std::span<const at::Tensor> values, Node node, double divisor) {
   std::vector<at::Tensor> contiguous;
   std::vector<const void*> leaves;
+  std::vector<Node> replicas;
   for (const at::Tensor& value : values) {
     contiguous.push_back(as_read(value));
     leaves.push_back(contiguous.back().data_ptr());
+    const int id = node.lo + static_cast<int>(replicas.size());
+    replicas.push_back({id, id + 1});
   }
-  const auto dtype = values[0].scalar_type();
   at::Tensor result = at::empty(values[0].sizes(), values[0].options());
   void* const output = result.data_ptr();
-  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
-  const double divisor = op == ReduceOp::MEAN && !integral ? static_cast<double>(values.size()) : 1;
-  ordered_sum(dtype, SumPlan(static_cast<int>(values.size())), leaves, {&output, 1},
-              {0, result.numel()}, divisor);
-  return op == ReduceOp::MEAN && integral ? divide(result, values.size()) : result;
+  ordered_sum(values[0].scalar_type(), SumPlan(replicas), leaves, {&output, 1}, {0, result.numel()},
+              divisor);
+  return result;
+}
+
+/// The sum or mean of dense tensors that are alike.
+at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
+  const Node all{0, static_cast<int>(values.size())};
+  const auto dtype = values[0].scalar_type();
+  const bool divides = op == ReduceOp::MEAN;
+  if (divides && kernel_reads(values[0]) && quotient_dtype(dtype) == dtype) {
+    return add_with_kernel(values, all, static_cast<double>(values.size()));
+  }
+  const at::Tensor sum = sum_in_tree(values, all);
+  return divides ? quotient(sum, values.size()) : sum;
 }
 
 at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
@@ -47,7 +56,7 @@ at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
     entries.push_back(value._values());
   }
   at::Tensor all = at::cat(entries);
-  if (op == ReduceOp::MEAN) all = divide(all, values.size());
+  if (op == ReduceOp::MEAN) all = quotient(all, values.size());
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, values[0].sizes(),
                                        values[0].options().dtype(all.scalar_type()));
 }
@@ -150,6 +159,10 @@ void check_addable(const char* where, c10::ScalarType dtype) {
                                    " cannot be added: cast them to a number type"));
 }
 
+bool kernel_reads(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+}
+
 at::Tensor as_read(const at::Tensor& tensor) {
   return tensor.resolve_conj().resolve_neg().contiguous();
 }
@@ -159,23 +172,28 @@ c10::ScalarType quotient_dtype(c10::ScalarType dtype) {
   return c10::elementSize(dtype) <= 2 ? at::kFloat : at::kDouble;
 }
 
+at::Tensor quotient(const at::Tensor& sum, std::size_t count) {
+  return sum.to(quotient_dtype(sum.scalar_type())).div(static_cast<double>(count));
+}
+
+at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node) {
+  if (node.is_leaf()) return values[0];
+  return kernel_reads(values[0]) ? add_with_kernel(values, node, 1) : add_in_order(values, node);
+}
+
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {
   if (differ_in_layout(values)) return reduce_tensors(op, all_dense(values));
   check_same("reduce", values);
   if (values.size() == 1) return values[0].clone();
   if (values[0].is_sparse()) return concatenate_sparse(op, values);
-  if (values[0].device().is_cpu() && values[0].layout() == at::kStrided) {
-    return reduce_dense(op, values);
-  }
-  const at::Tensor sum = add_in_order(values, {0, static_cast<int>(values.size())});
-  return op == ReduceOp::MEAN ? divide(sum, values.size()) : sum;
+  return reduce_dense(op, values);
 }
 
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
                           const Accumulation& accumulation) {
   if (!accumulation) return reduce_tensors(op, values);
   const at::Tensor result = accumulation(values);
-  return op == ReduceOp::MEAN ? divide(result, values.size()) : result;
+  return op == ReduceOp::MEAN ? quotient(result, values.size()) : result;
 }
 
 at::Tensor gather_tensors(const char* where, std::span<const at::Tensor> values,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/collectives/reduce_op.h"
+#include "cohort/collectives/reduction_tree.h"
 
 /// Reductions of whole tensors, one from each replica. Pure functions: no threads, no contexts.
 namespace cohort::collectives {
@@ -30,6 +31,10 @@ void check_addable(const char* where, c10::ScalarType dtype);
 /// may be mixed.
 void check_reducible(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
 
+/// True for what `ordered_sum` reads: dense memory of the CPU. Anything else goes through
+/// LibTorch's operations.
+bool kernel_reads(const at::Tensor& tensor);
+
 /// A dense tensor of the CPU as its bytes are read: contiguous, and with conjugation and negation
 /// done that LibTorch had put off (`x.conj()`). Itself, if it is so.
 at::Tensor as_read(const at::Tensor& tensor);
@@ -37,6 +42,13 @@ at::Tensor as_read(const at::Tensor& tensor);
 /// The dtype that values are divided in: their own, float32 for integers of 8 and 16 bits, float64
 /// for longer ones.
 c10::ScalarType quotient_dtype(c10::ScalarType dtype);
+
+/// The sum of one node of the tree over replicas: `values` are those of its replicas. A single
+/// value is itself. Dense tensors, alike.
+at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node);
+
+/// A sum divided by so many replicas, in its `quotient_dtype`.
+at::Tensor quotient(const at::Tensor& sum, std::size_t count);
 
 /// The sum or mean in tree order, in a new tensor on the device of values[0]; the MEAN of integers
 /// has their `quotient_dtype`. A single value of any dtype is its own sum and mean. Sparse tensors

@@ -23,6 +23,8 @@ std::vector<at::Tensor> meet(ReplicaContext& replica, Call call, const WaitLimit
   return call.take();
 }
 
+World& world_of(ReplicaContext& replica) { return replica.extended().layout().world(); }
+
 variable_list detached(variable_list values) {
   for (at::Tensor& value : values) value = value.detach();
   return values;
@@ -31,8 +33,10 @@ variable_list detached(variable_list values) {
 std::vector<at::Tensor> sum_of(ReplicaContext& replica, ReduceOp op, variable_list values,
                                const WaitLimits* limits) {
   const auto& accumulation = replica.extended().cross_device_ops().accumulation();
-  return meet(replica, collectives::AllReduce(op, detached(std::move(values)), accumulation),
-              limits);
+  return meet(
+      replica,
+      collectives::AllReduce(world_of(replica), op, detached(std::move(values)), accumulation),
+      limits);
 }
 
 /// Gradients that no path led to count as zeros, since the other replicas wait for them.
@@ -100,8 +104,9 @@ std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_lis
     sizes.push_back(at::full({1}, value.size(axis), at::kLong));
   }
   std::vector<std::int64_t> offsets;
-  for (const at::Tensor& all : meet(replica, collectives::AllGather(sizes, 0), limits)) {
-    const int before = replica.local_id();
+  for (const at::Tensor& all :
+       meet(replica, collectives::AllGather(world_of(replica), sizes, 0), limits)) {
+    const int before = replica.replica_id_in_sync_group();
     offsets.push_back(all.slice(0, 0, before).sum().item<std::int64_t>());
   }
   return offsets;
@@ -109,7 +114,8 @@ std::vector<std::int64_t> offsets_of(ReplicaContext& replica, const variable_lis
 
 collectives::AllGather gathering(ReplicaContext& replica, std::vector<at::Tensor> values,
                                  std::int64_t axis) {
-  return {detached(std::move(values)), axis, replica.extended().require_static_shapes()};
+  return {world_of(replica), detached(std::move(values)), axis,
+          replica.extended().require_static_shapes()};
 }
 
 struct DifferentiableAllGather : torch::autograd::Function<DifferentiableAllGather> {
@@ -171,8 +177,11 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
                            "backward through them, inside the function given to strategy.run()"));
   }
   collectives::Contribution* const all[] = {&contribution};
-  const std::int64_t pieces = contribution.plan(all);
-  for (std::int64_t piece = 0; piece < pieces; ++piece) contribution.work(piece);
+  std::int64_t pieces = contribution.plan(all);
+  while (pieces > 0) {
+    for (std::int64_t piece = 0; piece < pieces; ++piece) contribution.work(piece);
+    pieces = contribution.next_stage();
+  }
 }
 
 std::vector<at::Tensor> all_reduce(ReplicaContext& replica, ReduceOp op,

@@ -5,6 +5,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/world_lane.h"
 #include "cohort/distribute/crew.h"
 #include "cohort/distribute/differentiable_collectives.h"
 #include "cohort/distribute/replica_random.h"
@@ -43,7 +44,8 @@ const at::Generator& ReplicaContext::generator() {
   if (!crew_) return detail::generator_outside_of_runs();
   if (!generator_.defined()) generator_ = at::detail::createCPUGenerator();
   if (!seeded_) {
-    generator_.set_current_seed(detail::replica_seed(seed(), run_, replica_id_in_sync_group()));
+    generator_.set_current_seed(
+        detail::replica_seed(strategy_.layout().world().seed(), run_, replica_id_in_sync_group()));
     seeded_ = true;
   }
   return generator_;
@@ -54,10 +56,17 @@ namespace {
 /// A meeting for its own sake.
 class Barrier : public collectives::Contribution {
  public:
+  explicit Barrier(World& world) : world_(world) {}
   std::string describe() const override { return "replica_context.barrier"; }
   std::optional<std::string> mismatch(const Contribution&) const override { return std::nullopt; }
-  std::int64_t plan(std::span<Contribution* const>) override { return 0; }
+  std::int64_t plan(std::span<Contribution* const>) override {
+    world_.replicas_lane().all_gather(describe(), {});
+    return 0;
+  }
   void work(std::int64_t) override {}
+
+ private:
+  World& world_;
 };
 
 void check_leaves(const char* where, const std::vector<at::Tensor>& leaves, int replica) {
@@ -71,7 +80,7 @@ void ReplicaContext::barrier(const CommunicationOptions& options) {
   require_replica_context(*this, "replica_context.barrier");
   options.validate();
   const auto limits = strategy_.communication().merged_with(options).wait_limits();
-  Barrier barrier;
+  Barrier barrier(strategy_.layout().world());
   detail::attend_meeting(*this, barrier, &limits);
 }
 

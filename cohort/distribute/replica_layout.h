@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "cohort/collectives/world.h"
 #include "cohort/values/distributed_values.h"
 
 namespace cohort {
@@ -13,14 +15,21 @@ namespace cohort {
 /// copy of what is kept once per device.
 class ReplicaLayout {
  public:
-  /// `replicas` 0 means one for each device. Throws ValueError for no device, or for fewer
-  /// replicas than devices.
+  /// The replicas of a process on its own; 0 means one for each device. Throws ValueError for no
+  /// device, or for fewer replicas than devices.
   explicit ReplicaLayout(std::vector<Device> devices, int replicas = 0);
 
+  /// Those that this worker has of a world. Throws ValueError for no device, or for fewer replicas
+  /// than devices.
+  ReplicaLayout(std::vector<Device> devices, std::shared_ptr<World> world);
+
+  /// The job, which says which replicas there are.
+  World& world() const { return *world_; }
+
   /// All replicas of the job, and those of this process: [first, first + local).
-  int global() const { return static_cast<int>(device_of_.size()); }
-  int local() const { return static_cast<int>(device_of_.size()); }
-  int first() const { return 0; }
+  int global() const { return world_->replicas(); }
+  int local() const { return world_->local(); }
+  int first() const { return world_->first(); }
 
   /// The distinct devices, and how many.
   const std::vector<Device>& devices() const { return devices_; }
@@ -40,6 +49,7 @@ class ReplicaLayout {
   const DeviceList& replica_devices() const { return replica_devices_; }
 
  private:
+  std::shared_ptr<World> world_;
   std::vector<Device> devices_;
   std::vector<int> device_of_;
   std::vector<int> owner_;

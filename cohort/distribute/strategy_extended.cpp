@@ -9,6 +9,7 @@
 #include "cohort/base/log.h"
 #include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/world_tensors.h"
 #include "cohort/device/intra_op_threads.h"
 #include "cohort/distribute/caller_state.h"
 #include "cohort/distribute/replica_random.h"
@@ -197,6 +198,21 @@ class StrategyExtended::TeamInUse {
   Team& team;
 };
 
+World::Turn StrategyExtended::take_turn() const {
+  for (const detail::Mode& mode : detail::thread_context().modes) {
+    if (mode.strategy == this && mode.replica) return {};
+  }
+  return world().take_turn();
+}
+
+/// Counts it; after a failed run, as the workers agree.
+std::uint64_t StrategyExtended::begin_run() {
+  const std::uint64_t next = runs_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t run = world().begin_run(next);
+  if (run != next) set_runs(run + 1);
+  return run;
+}
+
 void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   if (standing_context() && has_strategy()) {
     throw RuntimeError("strategy.run",
@@ -207,9 +223,10 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
                                 "strategy.run() can't be called inside strategy.run()");
   if (layout().local() > 1) process_.require("strategy.run", name());
   const auto keep = shared_from_this();
+  const World::Turn turn = take_turn();
   const TeamInUse in_use(*this);
   Team& team = in_use.team;
-  const std::uint64_t run = runs_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t run = begin_run();
   const std::uint64_t serial = serial_.fetch_add(1, std::memory_order_relaxed) + 1;
   std::optional<detail::CallerState> caller;
   if (layout().local() > 1) caller.emplace();
@@ -227,8 +244,15 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     const detail::CallerContext::Guard inherited(context);
     const detail::ModeGuard mode(*this, &replica);
     const detail::ReplicaRandom random;
-    body(replica);
-    if (replica.attachment()) replica.attachment()->end_run();
+    try {
+      body(replica);
+      if (replica.attachment()) replica.attachment()->end_run();
+    } catch (const collectives::Stopped&) {
+      throw;
+    } catch (...) {
+      world().fail(replica.replica_id_in_sync_group(), std::current_exception());
+      throw;
+    }
   };
   try {
     team.crew.run(in_replica, detail::thread_context().failed_replica);
@@ -253,10 +277,9 @@ void StrategyExtended::check_one_algorithm(const char* where,
                    "int32 is reduced on the host, so reduce it in a batch of its own");
 }
 
-/// The components that take part in a reduction without axis, one for each replica, or one for all.
-std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
-                                                                   const Reducible& value,
-                                                                   const char* where) const {
+StrategyExtended::Components StrategyExtended::components_for_reduction(ReduceOp op,
+                                                                        const Reducible& value,
+                                                                        const char* where) const {
   const int n = num_replicas_in_sync();
   if (value.kind == Reducible::PER_REPLICA) {
     if (static_cast<int>(value.values.size()) != layout().local()) {
@@ -267,15 +290,38 @@ std::vector<at::Tensor> StrategyExtended::components_for_reduction(ReduceOp op,
     auto components = whole(value.values);
     const bool adds = !cross_device_ops().accumulation();
     if (adds) collectives::check_reducible(where, components, layout().first());
-    return components;
+    return {std::move(components)};
   }
   const at::Tensor first = whole(value.values[0]);
-  if (n == 1 || op == ReduceOp::MEAN) return {first};
-  if (value.kind == Reducible::SINGLE && all_zero(first)) return {first};
+  const bool is_one_for_all = n > 1;
+  if (n == 1 || op == ReduceOp::MEAN) return {{first}, is_one_for_all};
+  if (value.kind == Reducible::SINGLE && all_zero(first)) return {{first}, is_one_for_all};
   throw ValueError(where, cat("a value that is ",
                               value.kind == Reducible::SINGLE ? "not distributed" : "mirrored",
                               " cannot be reduced with the given reduce op SUM over ", n,
                               " replicas: use MEAN, or give one value per replica (PerReplica)"));
+}
+
+/// Here if all replicas are, else with the other workers.
+std::vector<at::Tensor> StrategyExtended::reduce_components(
+    ReduceOp op, const std::vector<at::Tensor>& components, std::span<const Device> destinations,
+    const char* where) const {
+  const CrossDeviceOps& ops = cross_device_ops();
+  if (world().holds_root()) return ops.reduce(op, components, destinations);
+  const World::Turn turn = take_turn();
+  const at::Tensor result =
+      reduce_over_world(world().replicas_lane(), where, op, components, ops.accumulation());
+  return ops.broadcast(result, destinations);
+}
+
+at::Tensor StrategyExtended::of_first_replica(const at::Tensor& own,
+                                              const std::string& call) const {
+  if (world().holds_root()) return own;
+  const at::NoGradGuard no_grad;
+  const at::Tensor first = own.detach().clone();
+  const World::Turn turn = take_turn();
+  broadcast_over_world(world().replicas_lane(), call, {&first, 1});
+  return first;
 }
 
 Device StrategyExtended::default_destination() const {
@@ -288,9 +334,10 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
   check_defined("strategy.reduce", value, layout().first());
   const std::vector<Device> destination{default_destination()};
   if (axis.none()) {
-    const auto components = components_for_reduction(op, value, "strategy.reduce");
-    if (components.size() == 1 && num_replicas_in_sync() > 1) return components[0].detach();
-    return cross_device_ops().reduce(op, components, destination)[0];
+    const auto [components, is_one_for_all] =
+        components_for_reduction(op, value, "strategy.reduce");
+    if (is_one_for_all) return components[0].detach();
+    return reduce_components(op, components, destination, "strategy.reduce")[0];
   }
   std::vector<at::Tensor> sums, counts;
   for (int i = 0; i < layout().local(); ++i) {
@@ -299,9 +346,10 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
     sums.push_back(sum_along(component.detach(), axis));
     counts.push_back(at::full({}, count_along(component, axis), at::kLong));
   }
-  at::Tensor sum = cross_device_ops().reduce(ReduceOp::SUM, sums, destination)[0];
+  at::Tensor sum = reduce_components(ReduceOp::SUM, sums, destination, "strategy.reduce")[0];
   if (op == ReduceOp::SUM) return sum;
-  const at::Tensor count = cross_device_ops().reduce(ReduceOp::SUM, counts, destination)[0];
+  const at::Tensor count =
+      reduce_components(ReduceOp::SUM, counts, destination, "strategy.reduce")[0];
   const auto dtype = collectives::quotient_dtype(sum.scalar_type());
   return sum.to(dtype).div(count.to(dtype));
 }
@@ -310,7 +358,10 @@ at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t ax
   check_defined("strategy.gather", value, layout().first());
   if (value.kind == Reducible::SINGLE) return value.values[0];
   if (require_static_shapes()) check_same_shapes(name(), value.values);
-  return collectives::gather_tensors("strategy.gather", whole(value.values), axis)
+  const World::Turn turn = take_turn();
+  const auto components = all_of_world(
+      world().replicas_lane(), cat("strategy.gather(axis ", axis, ')'), whole(value.values));
+  return collectives::gather_tensors("strategy.gather", components, axis)
       .to(default_destination().torch_device());
 }
 
@@ -320,10 +371,10 @@ Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducib
                                                       const char* where) const {
   options.validate();
   check_defined(where, value, layout().first());
-  const auto components = components_for_reduction(op, value, where);
-  const bool single = components.size() == 1 && num_replicas_in_sync() > 1;
-  auto results = single ? cross_device_ops().broadcast(components[0], *destinations.devices())
-                        : cross_device_ops().reduce(op, components, *destinations.devices());
+  const auto [components, is_one_for_all] = components_for_reduction(op, value, where);
+  auto results = is_one_for_all
+                     ? cross_device_ops().broadcast(components[0], *destinations.devices())
+                     : reduce_components(op, components, *destinations.devices(), where);
   return Mirrored<at::Tensor>(std::move(results), destinations.devices());
 }
 
@@ -345,13 +396,20 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
   warn_if_different(destinations);
   std::vector<std::vector<at::Tensor>> components;
   for (const Reducible& value : values) {
-    components.push_back(components_for_reduction(op, value, "extended.batch_reduce_to"));
+    components.push_back(components_for_reduction(op, value, "extended.batch_reduce_to").values);
     // A value that is the same everywhere is its own mean.
     components.back().resize(layout().local(), components.back()[0]);
   }
   std::vector<Mirrored<at::Tensor>> results;
-  for (auto& each : cross_device_ops().batch_reduce(op, components, *devices)) {
-    results.emplace_back(std::move(each), devices);
+  if (world().holds_root()) {
+    for (auto& each : cross_device_ops().batch_reduce(op, components, *devices)) {
+      results.emplace_back(std::move(each), devices);
+    }
+    return results;
+  }
+  for (const auto& each : components) {
+    results.emplace_back(reduce_components(op, each, *devices, "extended.batch_reduce_to"),
+                         devices);
   }
   return results;
 }
@@ -360,7 +418,8 @@ Mirrored<at::Tensor> StrategyExtended::broadcast_tensor(const at::Tensor& tensor
                                                         const Destinations& destinations) const {
   detail::require_cross_replica(*this, "extended.broadcast_to");
   if (!tensor.defined()) throw ValueError("extended.broadcast_to", "the tensor is undefined");
-  return Mirrored<at::Tensor>(cross_device_ops().broadcast(whole(tensor), *destinations.devices()),
+  const at::Tensor chiefs = of_first_replica(whole(tensor), "extended.broadcast_to");
+  return Mirrored<at::Tensor>(cross_device_ops().broadcast(chiefs, *destinations.devices()),
                               destinations.devices());
 }
 

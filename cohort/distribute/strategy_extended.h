@@ -25,7 +25,6 @@
 namespace cohort {
 
 class ClusterResolver;
-class InputWorkers;
 class LogicalDeviceScope;
 namespace spmd {
 class Mesh;
@@ -78,6 +77,12 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   const std::string& name() const { return settings_.name; }
   const ReplicaLayout& layout() const { return settings_.layout; }
   int num_replicas_in_sync() const { return settings_.layout.global(); }
+
+  /// The job.
+  World& world() const { return settings_.layout.world(); }
+  /// Holds the world for a cross-replica call that the workers make together; of no effect inside
+  /// of a run, which holds it. See World::take_turn.
+  [[nodiscard]] World::Turn take_turn() const;
   VariableKind variable_kind() const { return settings_.variables; }
   const CrossDeviceOps& cross_device_ops() const { return *settings_.cross_device_ops; }
   const CommunicationOptions& communication() const { return settings_.communication; }
@@ -89,8 +94,6 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// The devices that hold variables.
   virtual std::vector<Device> parameter_devices() const;
   virtual std::shared_ptr<ClusterResolver> cluster_resolver() const { return nullptr; }
-  /// The workers that share out input; null for one alone.
-  virtual std::shared_ptr<InputWorkers> input_workers() const { return nullptr; }
   virtual bool between_graph() const { return false; }
   virtual bool should_init() const { return true; }
   virtual bool should_checkpoint() const { return true; }
@@ -194,6 +197,10 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// mirrored: int32 is added on the host, other values on the devices.
   void check_one_algorithm(const char* where, std::span<const at::Tensor> values) const;
 
+  /// The value of the job's first replica, on every worker; `own` is this worker's first one's.
+  /// `call` is what the workers compare.
+  at::Tensor of_first_replica(const at::Tensor& own, const std::string& call) const;
+
   /// The tensor of `broadcast_to`.
   virtual Mirrored<at::Tensor> broadcast_tensor(const at::Tensor& tensor,
                                                 const Destinations& destinations) const;
@@ -237,8 +244,17 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   Team& take_team();
   void give_back(Team& team);
   Device default_destination() const;
-  std::vector<at::Tensor> components_for_reduction(ReduceOp op, const Reducible& value,
-                                                   const char* where) const;
+  /// What takes part in a reduction without axis: one component of each local replica, or one value
+  /// that counts for all replicas.
+  struct Components {
+    std::vector<at::Tensor> values;
+    bool is_one_for_all = false;
+  };
+  Components components_for_reduction(ReduceOp op, const Reducible& value, const char* where) const;
+  std::vector<at::Tensor> reduce_components(ReduceOp op, const std::vector<at::Tensor>& components,
+                                            std::span<const Device> destinations,
+                                            const char* where) const;
+  std::uint64_t begin_run();
 
   const Settings settings_;
   const HomeProcess process_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +17,8 @@ namespace cohort {
 ///
 /// A pass may reach the parameters of several reducers (a generator's loss those of the
 /// discriminator), and not the same ones on all replicas: then a reducer counts for all if any
-/// replica has brought it.
+/// replica has brought it, on any worker. The workers agree on that, and on which parameters have
+/// gradients, before anything is completed.
 class GradientExchange : public collectives::Contribution {
  public:
   /// At the end of a replica's backward pass, with the reducers that it has reached.
@@ -34,6 +36,7 @@ class GradientExchange : public collectives::Contribution {
   std::optional<std::string> mismatch(const Contribution& other) const override;
   std::int64_t plan(std::span<Contribution* const> all) override;
   void work(std::int64_t piece) override;
+  std::int64_t next_stage() override;
 
  private:
   enum class Occasion { BACKWARD, STEP };
@@ -42,17 +45,22 @@ class GradientExchange : public collectives::Contribution {
     return occasion_ == Occasion::BACKWARD ? "backward" : "optimizer.step";
   }
   void agree_on_reducers(std::span<Contribution* const> all);
+  void agree_with_workers(const World& world);
+  void take_gradients();
+  void bring_to_all(std::span<Contribution* const> all);
 
   const Occasion occasion_;
   std::vector<GradientReducer*> reducers_;
   const int replica_;
 
   // Of the leader, made by `plan`.
+  enum class Stage { SUM, FINISH, DONE } stage_ = Stage::SUM;
   struct Piece {
     GradientReducer* reducer;
     const GradientPiece* piece;
   };
   std::vector<Piece> pieces_;
+  std::vector<std::shared_ptr<GradientReducer>> alive_;  // those that other workers have reached
 };
 
 }  // namespace cohort

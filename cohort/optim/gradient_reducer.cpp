@@ -5,8 +5,11 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
+#include <map>
+#include <thread>
 
 #include "cohort/base/error.h"
+#include "cohort/base/hash.h"
 #include "cohort/base/log.h"
 #include "cohort/collectives/reduction_tree.h"
 #include "cohort/optim/backward_pass.h"
@@ -65,23 +68,71 @@ GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable paramet
       gradients_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
       sum_(strategy.layout(), parameters_, gradients_, own_, owner_of_, options.reduce),
       skipped_(names_.size(), 0),
+      sparse_(names_.size(), 0),
       summed_(names_.size(), 0),
       sums_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
       taken_(parameters_.size()),
-      named_unused_(names_.size(), 0) {
-  for (GradientBucket& bucket :
-       make_gradient_buckets(parameters_[0], options_.first_bucket_bytes, options_.bucket_bytes)) {
-    for (const int p : bucket.parameters) bucket_of_[p] = static_cast<int>(buckets_.size());
-    buckets_.push_back(std::make_unique<Bucket>(std::move(bucket), replicas()));
-  }
+      buckets_(filled_buckets()),
+      named_unused_(names_.size(), 0),
+      courier_(world(), static_cast<int>(buckets_.size()),
+               [this](int bucket, WorldLane& lane) { carry_bucket(bucket, lane); }) {
   for (const int owner : owner_of_) ++users_of_[owner];
   start_round();
-  if (replicas() == 1) return;
+  if (!has_sums_over_replicas()) return;
   for (const auto& own : parameters_) own_.emplace_back(own, names_);
   install_hooks();
 }
 
-GradientReducer::~GradientReducer() = default;
+GradientReducer::~GradientReducer() { courier_.end(); }
+
+namespace {
+
+/// The reducers of this process that other workers may name.
+struct Enlisted {
+  Mutex mutex;
+  std::map<std::pair<const World*, Lane>, std::weak_ptr<GradientReducer>> reducers
+      COHORT_GUARDED_BY(mutex);
+};
+
+Enlisted& enlisted() {
+  static auto* const all = new Enlisted();
+  return *all;
+}
+
+}  // namespace
+
+void GradientReducer::enlist() {
+  if (world().holds_root()) return;
+  const MutexLock lock(enlisted().mutex);
+  std::erase_if(enlisted().reducers, [](const auto& each) { return each.second.expired(); });
+  enlisted().reducers[{&world(), id()}] = weak_from_this();
+}
+
+std::shared_ptr<GradientReducer> GradientReducer::find(const World& world, Lane id) {
+  const MutexLock lock(enlisted().mutex);
+  const auto found = enlisted().reducers.find({&world, id});
+  return found == enlisted().reducers.end() ? nullptr : found->second.lock();
+}
+
+std::vector<std::unique_ptr<GradientReducer::Bucket>> GradientReducer::filled_buckets() {
+  std::vector<std::unique_ptr<Bucket>> buckets;
+  for (GradientBucket& bucket :
+       make_gradient_buckets(parameters_[0], options_.first_bucket_bytes, options_.bucket_bytes)) {
+    const int number = static_cast<int>(buckets.size());
+    Hash layout;
+    for (const int p : bucket.parameters) {
+      bucket_of_[p] = number;
+      layout.add(names_[p]);
+      for (const std::int64_t size : parameters_[0][p].sizes()) layout.add_number(size);
+      for (const std::int64_t stride : parameters_[0][p].strides()) layout.add_number(stride);
+    }
+    buckets.push_back(std::make_unique<Bucket>(std::move(bucket), replicas()));
+    buckets.back()->call =
+        cat("the gradients of bucket ", number, " (from ", names_[buckets.back()->parameters[0]],
+            ", ", std::hex, layout.value(), ')');
+  }
+  return buckets;
+}
 
 /// Parameters that are frozen now may be trained later.
 void GradientReducer::install_hooks() {
@@ -114,6 +165,7 @@ void GradientReducer::start_round() {
     std::fill(bucket->has_come.begin(), bucket->has_come.end(), 0);
     bucket->ready.store(false, std::memory_order_relaxed);
     bucket->claimed.store(0, std::memory_order_relaxed);
+    bucket->done.store(0, std::memory_order_relaxed);
   }
   for (Member& member : members_) {
     member.missing.resize(buckets_.size());
@@ -125,10 +177,12 @@ void GradientReducer::start_round() {
     member.passes = 0;
   }
   std::fill(skipped_.begin(), skipped_.end(), 0);
+  std::fill(sparse_.begin(), sparse_.end(), 0);
 }
 
 /// `.grad` is what it was before the round.
 void GradientReducer::forget_round() {
+  courier_.start_over();
   for (ReplicaGradients& own : own_) own.forget_pass();
   for (auto& gradients : gradients_) std::fill(gradients.begin(), gradients.end(), at::Tensor());
   for (auto& sums : sums_) std::fill(sums.begin(), sums.end(), at::Tensor());
@@ -230,7 +284,9 @@ void GradientReducer::arrive(int replica, Bucket& bucket) {
   fold(replica, bucket);
   const int arrived = bucket.arrived.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (arrived == replicas()) {
-    if (can_be_cut(bucket)) bucket.ready.store(true, std::memory_order_release);
+    if (!can_be_cut(bucket)) return;
+    bucket.ready.store(true, std::memory_order_release);
+    courier_.make_ready(bucket_of_[bucket.parameters[0]]);
   } else {
     sum_ready_buckets([&] { return bucket.arrived.load(std::memory_order_relaxed) == arrived; });
   }
@@ -243,7 +299,9 @@ void GradientReducer::sum_ready_buckets(FunctionRef<bool()> still_ahead) {
     while (bucket->claimed.load(std::memory_order_relaxed) < bucket->pieces.size()) {
       if (!still_ahead()) return;
       const std::size_t piece = bucket->claimed.fetch_add(1, std::memory_order_relaxed);
-      if (piece < bucket->pieces.size()) sum_piece(bucket->pieces[piece]);
+      if (piece >= bucket->pieces.size()) break;
+      sum_piece(bucket->pieces[piece]);
+      bucket->done.fetch_add(1, std::memory_order_release);
     }
   }
 }
@@ -251,15 +309,18 @@ void GradientReducer::sum_ready_buckets(FunctionRef<bool()> still_ahead) {
 /// Folds what the replicas of one device, which run one at a time, have of the sum's tree.
 void GradientReducer::fold(int replica, Bucket& bucket) {
   const ReplicaLayout& layout = strategy_.layout();
-  const ReductionTree tree(replicas());
+  const ReductionTree tree(layout.global());
+  const int first = layout.first(), last = first + layout.local() - 1;
   bucket.has_come[replica] = 1;
   bucket.node_size[replica] = 1;
-  Node node{replica, replica + 1};
+  Node node{first + replica, first + replica + 1};
   for (auto parent = tree.parent(node); parent; parent = tree.parent(node)) {
-    const bool one_device = layout.copy_of(parent->lo) == layout.copy_of(parent->hi - 1);
+    if (parent->lo < first || parent->hi - 1 > last) return;
+    const int left = parent->lo - first;
+    const bool one_device = layout.copy_of(left) == layout.copy_of(parent->hi - 1 - first);
     const Node sibling = tree.sibling(node);
-    if (!one_device || bucket.node_size[sibling.lo] != sibling.size()) return;
-    const int left = parent->lo, right = std::max(node.lo, sibling.lo);
+    if (!one_device || bucket.node_size[sibling.lo - first] != sibling.size()) return;
+    const int right = std::max(node.lo, sibling.lo) - first;
     fold_pair(left, right, bucket);
     bucket.node_size[right] = 0;
     bucket.node_size[left] = parent->size();
@@ -304,16 +365,106 @@ void GradientReducer::take_gathered() {
   }
 }
 
+ParameterState& ParameterState::operator+=(const ParameterState& other) {
+  if (with < 0) with = other.with;
+  if (without < 0) without = other.without;
+  has_dense |= other.has_dense;
+  return *this;
+}
+
+ParameterState GradientReducer::state_of(int parameter) const {
+  const int first = strategy_.layout().first();
+  ParameterState state;
+  for (int r = 0; r < replicas(); ++r) {
+    const bool has_one = members_[r].fresh[parameter];
+    (has_one ? state.with : state.without) = first + r;
+    const at::Tensor& gradient = gradients_[r][parameter];  // undefined once it was folded
+    if (has_one && gradient.defined() && !gradient.is_sparse()) state.has_dense = 1;
+  }
+  return state;
+}
+
+/// What is ready on this worker is there on all of its replicas, and dense.
+void GradientReducer::agree(const char* where, FunctionRef<ParameterState(int)> state_of) {
+  for (int p = 0; p < size(); ++p) {
+    const bool is_ready = buckets_[bucket_of_[p]]->ready;
+    if (is_ready && world().holds_root()) continue;
+    const auto [with, without, has_dense] = state_of(p);
+    if (!is_ready) skipped_[p] = with < 0;
+    if (!is_ready) sparse_[p] = with >= 0 && !has_dense;
+    if (with < 0 || without < 0 || options_.allow_unused) continue;
+    forget_round();
+    throw ValueError(where, cat("parameter ", names_[p], " has a gradient on replica ", with,
+                                " but none on replica ", without,
+                                ": use it in the loss on every replica, or set .allow_unused = "
+                                "true to count zeros"));
+  }
+}
+
 void GradientReducer::plan_round(const char* where, std::vector<const GradientPiece*>& pieces) {
   try {
     for (auto& bucket : buckets_) {
-      if (!bucket->ready) complete_gradients(where, *bucket);
+      if (!bucket->ready) complete_gradients(*bucket);
       add_pieces(*bucket, pieces);
     }
   } catch (...) {
     forget_round();
     throw;
   }
+}
+
+/// What is left of a bucket. One that is ready belongs to the courier, where there is one.
+void GradientReducer::add_pieces(const Bucket& bucket,
+                                 std::vector<const GradientPiece*>& pieces) const {
+  if (bucket.ready && !world().holds_root()) return;
+  const bool in_chunks = bucket.ready || can_be_cut(bucket);
+  const std::vector<GradientPiece>& all = in_chunks ? bucket.pieces : bucket.whole;
+  for (std::size_t i = bucket.claimed; i < all.size(); ++i) {
+    const bool skipped = skipped_[all[i].front().parameter];
+    if (in_chunks || !skipped) pieces.push_back(&all[i]);
+  }
+}
+
+void GradientReducer::sum_piece(const GradientPiece& piece) {
+  for (const auto& [parameter, range] : piece) sum_.sum(parameter, range);
+}
+
+void GradientReducer::carry(std::vector<const GradientPiece*>& pieces) {
+  const bool any = std::find(skipped_.begin(), skipped_.end(), 0) != skipped_.end();
+  if (world().holds_root() || !any) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) courier_.make_ready(static_cast<int>(b));
+  courier_.wait();
+  for (const auto& bucket : buckets_) {
+    for (const GradientPiece& piece : bucket->whole) {
+      if (!skipped_[piece.front().parameter]) pieces.push_back(&piece);
+    }
+  }
+}
+
+/// In the courier's thread. Of a bucket that left during backward, it sums what others have not.
+void GradientReducer::carry_bucket(int number, WorldLane& lane) {
+  Bucket& bucket = *buckets_[number];
+  while (bucket.ready && bucket.claimed.load(std::memory_order_relaxed) < bucket.pieces.size()) {
+    const std::size_t piece = bucket.claimed.fetch_add(1, std::memory_order_relaxed);
+    if (piece >= bucket.pieces.size()) break;
+    sum_piece(bucket.pieces[piece]);
+    bucket.done.fetch_add(1, std::memory_order_release);
+  }
+  while (bucket.ready && bucket.done.load(std::memory_order_acquire) < bucket.pieces.size()) {
+    std::this_thread::yield();
+  }
+  std::vector<int> parameters;
+  for (const int p : bucket.parameters) {
+    if (!skipped_[p]) parameters.push_back(p);
+  }
+  sum_.add_workers(lane, bucket.call, parameters, sparse_, bucket.kept);
+}
+
+void GradientReducer::finish_piece(const GradientPiece& piece) {
+  for (const auto& [parameter, range] : piece) sum_.finish(parameter, range);
+}
+
+void GradientReducer::end_round() {
   for (int p = 0; p < size(); ++p) {
     summed_[p] = !skipped_[p];
     if (skipped_[p]) continue;
@@ -325,43 +476,12 @@ void GradientReducer::plan_round(const char* where, std::vector<const GradientPi
   for (Member& member : members_) member.has_sums = true;
 }
 
-/// What is left of a bucket.
-void GradientReducer::add_pieces(const Bucket& bucket,
-                                 std::vector<const GradientPiece*>& pieces) const {
-  const bool in_chunks = bucket.ready || can_be_cut(bucket);
-  const std::vector<GradientPiece>& all = in_chunks ? bucket.pieces : bucket.whole;
-  for (std::size_t i = bucket.claimed; i < all.size(); ++i) {
-    const bool skipped = skipped_[all[i].front().parameter];
-    if (in_chunks || !skipped) pieces.push_back(&all[i]);
-  }
-}
-
-void GradientReducer::sum_piece(const GradientPiece& piece) {
-  for (const auto& [parameter, range] : piece) {
-    if (!sum_.sum(parameter, range)) continue;
-    for (int r = 0; r < replicas(); ++r) {
-      if (users_of_[r] > 0) sums_[r][parameter] = gradients_[r][parameter];
-    }
-  }
-}
-
 /// Gives every replica a gradient of each parameter that any has one of, and folds what did not
 /// arrive during backward. Called while all replicas wait.
-void GradientReducer::complete_gradients(const char* where, Bucket& bucket) {
+void GradientReducer::complete_gradients(Bucket& bucket) {
   for (const int p : bucket.parameters) {
-    int with = -1, without = -1;
-    for (int r = 0; r < replicas(); ++r) (members_[r].fresh[p] ? with : without) = r;
-    skipped_[p] = with < 0;
-    if (with < 0 || without < 0) continue;
-    for (int r = 0; r < replicas(); ++r) {
+    for (int r = 0; !skipped_[p] && r < replicas(); ++r) {
       if (members_[r].fresh[p]) continue;
-      if (!options_.allow_unused) {
-        const int first = strategy_.layout().first();
-        throw ValueError(where, cat("parameter ", names_[p], " has a gradient on replica ",
-                                    first + with, " but none on replica ", first + r,
-                                    ": use it in the loss on every replica, or set .allow_unused = "
-                                    "true to count zeros"));
-      }
       own_[r].before_accumulation(p, /*is_summed=*/true);
       gradients_[r][p] = zeros_for(r, p);
     }
@@ -378,6 +498,10 @@ at::Tensor GradientReducer::zeros_for(int replica, int parameter) const {
     const at::Tensor& other = gradients_[r][parameter];
     const bool is_sparse = members_[r].fresh[parameter] && other.defined() && other.is_sparse();
     if (is_sparse) return zeros_like_gradient(other).to(own.device());
+  }
+  if (sparse_[parameter]) {  // on another worker
+    return at::_sparse_coo_tensor_unsafe(at::empty({1, 0}, at::kLong),
+                                         at::empty_like(own.narrow(0, 0, 0)), own.sizes());
   }
   return at::zeros_like(own);
 }
@@ -397,7 +521,7 @@ void GradientReducer::take_sums(int replica) {
 // Steps.
 
 void GradientReducer::synchronize(ReplicaContext& replica) {
-  if (replicas() > 1) {
+  if (has_sums_over_replicas()) {
     enter_run(replica);
     require_whole_passes(replica, "optimizer.step");
     GradientExchange exchange(*this, replica.local_id());
@@ -420,13 +544,13 @@ void GradientReducer::report_unused() {
 
 void GradientReducer::leave_to_owner(const ReplicaContext& replica) {
   const int id = replica.local_id();
-  if (replicas() == 1 || owner_of_[id] == id) return;
+  if (!has_sums_over_replicas() || owner_of_[id] == id) return;
   enter_run(replica);
   own_[id].drop_sums();
 }
 
 void GradientReducer::begin_step(int owner) {
-  if (replicas() == 1) return;
+  if (!has_sums_over_replicas()) return;
   for (int r = 0; r < replicas(); ++r) {
     if (owner_of_[r] == owner) take_sums(r);  // those that wait for their turn have not yet
   }
@@ -434,7 +558,7 @@ void GradientReducer::begin_step(int owner) {
 }
 
 void GradientReducer::end_step(int owner) {
-  if (replicas() == 1) return;
+  if (!has_sums_over_replicas()) return;
   for (int r = 0; r < replicas(); ++r) {
     if (owner_of_[r] != owner) continue;
     for (int p = 0; r != owner && p < size(); ++p) {
@@ -450,7 +574,7 @@ void GradientReducer::end_step(int owner) {
 
 void GradientReducer::zero_grad(int replica, bool set_to_none) {
   if (const ReplicaContext* running = running_replica(replica)) enter_run(*running);
-  if (replicas() > 1) return own_[replica].zero(set_to_none);
+  if (has_sums_over_replicas()) return own_[replica].zero(set_to_none);
   for (const at::Tensor& parameter : parameters_[replica]) {
     zero_gradient(parameter.mutable_grad(), set_to_none);
   }

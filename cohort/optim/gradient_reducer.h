@@ -14,11 +14,20 @@
 #include "cohort/base/torch_compat.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/optim/gradient_buckets.h"
+#include "cohort/optim/gradient_courier.h"
 #include "cohort/optim/gradient_sum.h"
 #include "cohort/optim/optimizer_options.h"
 #include "cohort/optim/replica_gradients.h"
 
 namespace cohort {
+
+/// What is known of the gradients of a parameter in a round, of some replicas.
+struct ParameterState {
+  std::int32_t with = -1, without = -1;  ///< A replica that has one, and one that has none; or -1.
+  std::uint8_t has_dense = 0;            ///< Some have, not all of them sparse.
+
+  ParameterState& operator+=(const ParameterState& other);
+};
 
 /// Sums the gradients of all replicas, in buckets, while backward runs: when it returns, `.grad` is
 /// the sum.
@@ -33,11 +42,13 @@ namespace cohort {
 ///
 /// A *round* is one summation, in which every replica has one backward pass (or calls step with
 /// gradients that no pass has summed). In a round, a bucket goes through these states:
-///   filling   `arrived` counts the replicas that have all gradients of it;
+///   filling   `arrived` counts the replicas of this worker that have all gradients of it;
 ///   ready     all have: any thread may claim pieces of it and sum them;
+///   carried   the courier has added it up with the other workers, where there are some;
 ///   summed    the round's exchange is over, and `sums_` has the results.
-/// The exchange is a meeting: it starts the next round while all replicas wait. Each replica then
-/// takes the sums, and the last one of a copy to do so lets go of them.
+/// The exchange is a meeting: the workers agree on the parameters that have gradients, what is not
+/// ready is completed, and when all buckets are carried the next round starts, while all replicas
+/// wait. Each replica then takes the sums, and the last one of a copy to do so lets go of them.
 ///
 /// One object for each optimizer, or each model without one; its methods are called by all
 /// replicas, each in its own thread.
@@ -104,8 +115,30 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   /// next one begins. Throws ValueError for a parameter with a gradient on some replicas only.
   void take_unsummed();
   void take_gathered();
+
+  /// What this worker knows of each parameter in this round, for the others; and what all know.
+  /// Throws ValueError for a parameter with a gradient on some replicas only.
+  ParameterState state_of(int parameter) const;
+  void agree(const char* where, FunctionRef<ParameterState(int)> state_of);
+
+  /// Completes what is not ready, by what all workers know.
   void plan_round(const char* where, std::vector<const GradientPiece*>& pieces);
   void sum_piece(const GradientPiece& piece);
+
+  /// When all pieces are summed: waits until the courier has carried all buckets. Appends what is
+  /// left to do then, for `finish_piece`.
+  void carry(std::vector<const GradientPiece*>& pieces);
+  void finish_piece(const GradientPiece& piece);
+
+  /// The sums are there; the next round begins.
+  void end_round();
+
+  World& world() const { return strategy_.world(); }
+  /// A number that is alike on all workers, and the reducer that has it; null if it is gone.
+  Lane id() const { return courier_.lane().lane(); }
+  static std::shared_ptr<GradientReducer> find(const World& world, Lane id);
+  /// Makes it one that `find` finds; once, when a shared pointer has it.
+  void enlist();
 
   /// After the exchange, by every replica: its `.grad` is the sum from now on.
   void take_sums(int replica);
@@ -124,6 +157,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::vector<std::uint8_t> has_come;   // of each replica
     std::atomic<bool> ready{false};       // pieces may be summed before the exchange…
     std::atomic<std::size_t> claimed{0};  // …and so many have been taken
+    std::atomic<std::size_t> done{0};     // …and so many of them summed
+    std::unique_ptr<WorldSum> kept;       // of the courier
+    std::string call;                     // what the workers compare
   };
   /// Touched by its replica's thread, or while the replica waits: for a meeting, or for its turn.
   struct Member {
@@ -136,6 +172,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     std::uint64_t passes = 0;
   };
 
+  std::vector<std::unique_ptr<Bucket>> filled_buckets();
   void install_hooks();
   ReplicaContext* running_replica(int replica) const;
   void require_whole_passes(const ReplicaContext& replica, const char* where) const;
@@ -148,10 +185,12 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void arrive(int replica, Bucket& bucket);
   void fold(int replica, Bucket& bucket);
   void fold_pair(int left, int right, const Bucket& bucket);
+  void carry_bucket(int bucket, WorldLane& lane);
   void sum_ready_buckets(FunctionRef<bool()> still_ahead);
   bool can_be_cut(const Bucket& bucket) const;
   void add_pieces(const Bucket& bucket, std::vector<const GradientPiece*>& pieces) const;
-  void complete_gradients(const char* where, Bucket& bucket);
+  void complete_gradients(Bucket& bucket);
+  bool has_sums_over_replicas() const { return strategy_.num_replicas_in_sync() > 1; }
   at::Tensor zeros_for(int replica, int parameter) const;
   void report_unused();
 
@@ -177,8 +216,9 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which backward fills them
 
-  // Written while all replicas wait, or by whoever sums a parameter; read after the exchange.
+  // Written while all replicas wait; read after the exchange, and of ready buckets meanwhile.
   std::vector<std::uint8_t> skipped_;  // of each parameter: no replica has a gradient in the round
+  std::vector<std::uint8_t> sparse_;   // of each parameter: all gradients are sparse
   std::vector<std::uint8_t> summed_;   // of each parameter: `sums_` has it
   TensorTable sums_;                   // by owner
   std::vector<std::atomic<int>> taken_;  // by owner: how many replicas of its copy have the sums
@@ -186,6 +226,8 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   Mutex run_mutex_;
   std::atomic<std::uint64_t> run_{0};  // the last one with a part in the round; see run_mutex_
+
+  GradientCourier courier_;  // last: its thread uses everything above
 };
 
 }  // namespace cohort

@@ -3,12 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/collectives/chunks.h"
 #include "cohort/collectives/ordered_sum.h"
 #include "cohort/collectives/reduce_op.h"
 #include "cohort/collectives/reduction_tree.h"
+#include "cohort/collectives/world_sum.h"
 #include "cohort/distribute/replica_layout.h"
 #include "cohort/optim/replica_gradients.h"
 
@@ -19,11 +21,13 @@ using TensorTable = std::vector<std::vector<at::Tensor>>;
 
 /// Adds up the gradients of all replicas where they lie, in tree order over the replica ids.
 ///
-/// In two stages. Replicas of one device fold theirs first, as far as the tree lets them: `fold`
-/// leaves the sum of a node with its first replica. `sum` adds what is left, one gradient for each
-/// of those nodes, divides for a mean, adds each copy's base, and leaves the result with every
-/// owner: the first replica of each copy of the parameters. Different parameters, and different
-/// ranges of one, may be summed at the same time.
+/// In stages. Replicas of one device fold theirs first, as far as the tree lets them: `fold` leaves
+/// the sum of a node with its first replica. `sum` adds what is left of each node that this worker
+/// holds. Where that is the root, it divides for a mean, adds each copy's base, and leaves the
+/// result with every owner: the first replica of each copy of the parameters. Else it leaves the
+/// sum with the first replica of the node; `add_workers` adds the nodes of all workers, and
+/// `finish` does the rest. Different parameters, and different ranges of one, may be summed at the
+/// same time.
 class GradientSum {
  public:
   /// `parameters[r][p]` is replica r's leaf of parameter p, `gradients[r][p]` what is summed, and
@@ -40,23 +44,48 @@ class GradientSum {
   /// the whole parameter, whatever the range.
   bool by_range(int parameter) const;
 
-  /// True if the owners' gradients are other tensors than before, not the same ones changed.
-  bool sum(int parameter, collectives::Range range) const;
+  /// Adds up what this worker holds.
+  void sum(int parameter, collectives::Range range) const;
+
+  /// Adds the nodes of all workers, of these parameters, which `sum` is done with; the total is
+  /// left with the first local replica. `kept` has the memory for it, from one call to the next.
+  /// Every worker calls it with the same parameters, of which it says the same in `is_sparse`.
+  void add_workers(WorldLane& lane, const std::string& call, const std::vector<int>& parameters,
+                   const std::vector<std::uint8_t>& is_sparse,
+                   std::unique_ptr<WorldSum>& kept) const;
+
+  /// Gives the total to all owners.
+  void finish(int parameter, collectives::Range range) const;
 
  private:
   void sum_whole(int parameter) const;
-  at::Tensor sum_of_node(int parameter, collectives::Node node) const;
+  void add_base(int owner, int parameter, collectives::Range range) const;
+  void finish_whole(int parameter, at::Tensor total, double divisor) const;
+  at::Tensor sum_of_node(int parameter, collectives::Node node,
+                         const std::vector<collectives::Node>& folded) const;
+  void add_sparse_workers(WorldLane& lane, const std::string& call, int parameter) const;
+  void take_layout_of_parameter(collectives::Node node, int parameter) const;
+  at::Tensor& gradient_of(collectives::Node node, int parameter) const {
+    return gradients_[node.lo - world_.first()][parameter];
+  }
   const at::Tensor& base(int replica, int parameter) const {
     return replicas_[replica].base(parameter);
   }
 
+  /// A node that this worker holds, and what it is made of.
+  struct Sum {
+    collectives::Node node;
+    std::vector<collectives::Node> folded;  // what the replicas of each device fold
+    collectives::SumPlan plan;
+  };
+
+  const World& world_;
   const TensorTable& parameters_;
   TensorTable& gradients_;
   const std::vector<ReplicaGradients>& replicas_;
   const double divisor_;
-  std::vector<int> owners_;                    // each once
-  std::vector<collectives::Node> nodes_;       // what the replicas of each device fold
-  std::unique_ptr<collectives::SumPlan> all_;  // adds the nodes
+  std::vector<int> owners_;  // each once
+  std::vector<Sum> sums_;
   const collectives::SumPlan pair_{2};
 };
 

@@ -153,7 +153,9 @@ class Model {
       if (model.running_replica()) return;
       const bool is_foreign = model.is_in_foreign_run();
       if (is_foreign) model.require_evaluation();
-      buffers_.emplace(model);
+      // Those of all workers only for a forward pass: what else is asked for may be asked by one.
+      const bool is_collective = !model.strategy().world().holds_root();
+      if (purpose == READS || !is_collective) buffers_.emplace(model);
       spreads_ = purpose == WRITES && !is_foreign;
     }
     ~Access() {

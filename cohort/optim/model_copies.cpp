@@ -4,8 +4,11 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/base/hash.h"
+#include "cohort/collectives/world_tensors.h"
 #include "cohort/optim/module_structure.h"
 #include "cohort/optim/replica_training.h"
 #include "cohort/optim/replicated_module.h"
@@ -29,14 +32,6 @@ bool same_memory(const at::Tensor& a, const at::Tensor& b) {
   return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), same_memory);
 }
 
-void copy_values(const at::Tensor& to, const at::Tensor& from) {
-  if (spmd::is_sharded(to)) {
-    spmd::write_to(to.data(), from.data());
-  } else {
-    to.data().copy_(from.data());
-  }
-}
-
 /// Tensors that are made in here are ordinary ones, whatever mode the thread is in.
 struct PlainMode {
   const c10::InferenceMode ordinary{false};
@@ -48,7 +43,8 @@ struct PlainMode {
 ModelCopies::ModelCopies(ReplicatedModule& model)
     : model_(model),
       is_watched_(!model.strategy().standing_context()),
-      watches_(model.replicas_.size()) {
+      watches_(model.replicas_.size()),
+      has_chief_(!model.strategy().world().holds_root()) {
   for (std::size_t r = 0; r < watches_.size(); ++r) watches_[r].look_at(*model.replicas_[r]);
 }
 
@@ -65,6 +61,7 @@ void ModelCopies::enter_run(ReplicaContext& replica) {
     const MutexLock lock(mutex_);
     if (run_.load(std::memory_order_relaxed) != run) {
       settle_locked();
+      follow_chief_locked();
       run_.store(run, std::memory_order_release);
     }
   }
@@ -114,6 +111,48 @@ void ModelCopies::end_writing(int copy) {
 }
 
 // Outside of replicas.
+
+/// What is read on one worker only must not be taken for a change.
+void ModelCopies::hand_out_parameters() {
+  if (is_watched_ && has_chief_) {
+    const MutexLock lock(mutex_);
+    if (handed_out_hash_ == 0) handed_out_hash_ = hash_of_parameters();
+  }
+  may_differ_.store(true, std::memory_order_relaxed);
+}
+
+std::uint64_t ModelCopies::hash_of_parameters() const {
+  Hash hash;
+  for (int p = 0; p < watches_[0].parameters(); ++p) {
+    const at::Tensor& own = watches_[0].parameter(p);
+    if (own.defined()) hash.add_number(hash_of_bits(own));
+  }
+  return std::max<std::uint64_t>(hash.value(), 1);
+}
+
+void ModelCopies::follow_chief() {
+  if (!is_watched_) return;
+  const World::Turn turn = model_.strategy().take_turn();
+  const MutexLock lock(mutex_);
+  follow_chief_locked();
+}
+
+void ModelCopies::follow_chief_locked() {
+  if (!parameters_changed_ && buffers_changed_.empty()) return;
+  const PlainMode plain;
+  if (std::exchange(parameters_changed_, false)) {
+    model_.take_chiefs_parameters();
+    for (ModuleWatch& watch : watches_) watch.note_parameters();
+  }
+  const auto buffers = std::exchange(buffers_changed_, {});
+  std::vector<at::Tensor> values;
+  for (const int b : buffers) values.push_back(watches_[0].buffer(b).data());
+  if (values.empty()) return;
+  broadcast_over_world(model_.strategy().world().replicas_lane(),
+                       "the buffers of a model that were written to", values);
+  for (const int b : buffers) follow_buffer(b);
+  watches_[0].note_buffers();
+}
 
 void ModelCopies::hand_out_buffers() {
   if (!is_watched_) return;
@@ -166,7 +205,12 @@ void ModelCopies::settle_locked() {
   if (is_written || is_set) {
     const PlainMode plain;
     may_differ_.store(true, std::memory_order_relaxed);
+    const bool was_written = is_rebuilt || first.written_parameter() >= 0;
     if (is_rebuilt) follow_structure();
+    const auto handed_out = std::exchange(handed_out_hash_, 0);
+    if (has_chief_ && (was_written || (handed_out != 0 && handed_out != hash_of_parameters()))) {
+      parameters_changed_ = true;
+    }
     bool is_other_kind = is_rebuilt;
     for (int r = 1; r < model_.replicas(); ++r) {
       for (int p = 0; p < first.parameters(); ++p) {
@@ -232,7 +276,9 @@ void ModelCopies::settle_buffers_locked() {
   if (!is_asked || model_.has_aggregated_buffers()) return;
   const PlainMode plain;
   for (int b = 0; b < first.buffers(); ++b) {
-    if (is_buffer_changed(b)) follow_buffer(b);
+    if (!is_buffer_changed(b)) continue;
+    follow_buffer(b);
+    if (has_chief_) buffers_changed_.push_back(b);
   }
   handed_out_.clear();
   first.note_buffers();

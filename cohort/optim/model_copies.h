@@ -23,6 +23,10 @@ class ReplicatedModule;
 /// `Model::update` may write to them, between `begin_writing` and `end_writing`. Another write that
 /// LibTorch counts is an error, in the next `begin_writing` or at the end of the run.
 ///
+/// In a job of several workers, what was changed outside of a run then becomes the chief's, before
+/// the next run uses the model, or when its state is read: a collective (`follow_chief`), which a
+/// worker that has changed nothing does not take part in.
+///
 /// A model of the default strategy is a plain module: nothing is watched there.
 class ModelCopies {
  public:
@@ -39,7 +43,7 @@ class ModelCopies {
   void note_failed_run() { may_differ_.store(true, std::memory_order_relaxed); }
 
   /// Tensors were handed out outside of replicas.
-  void hand_out_parameters() { may_differ_.store(true, std::memory_order_relaxed); }
+  void hand_out_parameters();
   void hand_out_buffers();
 
   /// Outside of replicas: makes all replicas' modules like replica 0's, if that was changed. Throws
@@ -49,6 +53,9 @@ class ModelCopies {
 
   /// At the end of a statement: settles what LibTorch has counted. What fails is left to `settle`.
   void settle_counted() noexcept;
+
+  /// Takes the chief's values of what `settle` has found changed since the last time.
+  void follow_chief();
 
   /// Accepts replica 0's buffers as they are.
   void note_buffers();
@@ -76,6 +83,8 @@ class ModelCopies {
 
  private:
   void settle_locked() COHORT_REQUIRES(mutex_);
+  void follow_chief_locked() COHORT_REQUIRES(mutex_);
+  std::uint64_t hash_of_parameters() const COHORT_REQUIRES(mutex_);
   void settle_buffers_locked() COHORT_REQUIRES(mutex_);
   void follow_structure() COHORT_REQUIRES(mutex_);
   bool follow_parameter(int replica, int parameter, bool compare) COHORT_REQUIRES(mutex_);
@@ -95,6 +104,12 @@ class ModelCopies {
   std::atomic<int> apart_{0};
   Mutex mutex_;
   std::vector<at::Tensor> handed_out_ COHORT_GUARDED_BY(mutex_);  // values of buffers, or none
+
+  // Of several workers: what to take from the chief.
+  const bool has_chief_;
+  std::uint64_t handed_out_hash_ COHORT_GUARDED_BY(mutex_) = 0;  // of the parameters, or 0
+  bool parameters_changed_ COHORT_GUARDED_BY(mutex_) = false;
+  std::vector<int> buffers_changed_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

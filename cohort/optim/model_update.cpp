@@ -104,7 +104,7 @@ void ModelUpdate::run(ReplicatedModule::Change fn, const ReplicatedModule* other
   model_.model_copies().enter_run(*replica);
   if (other) other->model_copies().enter_run(*replica);
   Meeting meeting(*this);
-  if (model_.replicas() > 1) detail::attend_meeting(*replica, meeting);
+  if (model_.strategy().num_replicas_in_sync() > 1) detail::attend_meeting(*replica, meeting);
   if (meeting.is_summed()) {
     reducer_->leave_to_owner(*replica);
     reducer_->synchronize(*replica);
@@ -123,8 +123,14 @@ bool ModelUpdate::decide_on_summing() {
   for (int r = 0; r < model_.replicas(); ++r) {
     any = any || has_gradient(model_.model_copies().replica(r));
   }
+  const WorldLane::Bytes mine{std::byte{any}};
+  for (const auto& each :
+       model_.strategy().world().replicas_lane().all_gather("model.update", mine)) {
+    any = any || each[0] != std::byte{0};
+  }
   if (!any) return false;
   reducer_ = make_reducer(model_);
+  reducer_->enlist();
   model_.hand_to(reducer_);
   return true;
 }
@@ -142,7 +148,8 @@ const at::Generator& ModelUpdate::generator_for(int copy, const Call& call) {
   Random& random = random_[copy];
   if (!random.generator.defined()) random.generator = at::detail::createCPUGenerator();
   if (std::exchange(random.serial, call.serial) != call.serial) random.updates = 0;
-  random.generator.set_current_seed(mix(seed(), call.run + 1, ~random.updates++));
+  random.generator.set_current_seed(
+      mix(model_.strategy().world().seed(), call.run + 1, ~random.updates++));
   return random.generator;
 }
 

@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <cstring>
 #include <set>
+#include <span>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/all_reduce.h"
@@ -81,21 +83,44 @@ class DriftCheck : public collectives::Contribution {
       : reducer_(reducer), model_(model) {}
   std::string describe() const override { return "optimizer.step: drift check"; }
   std::optional<std::string> mismatch(const Contribution&) const override { return std::nullopt; }
-  std::int64_t plan(std::span<Contribution* const>) override { return model_.copies() - 1; }
+  std::int64_t plan(std::span<Contribution* const>) override {
+    compare_workers();
+    return model_.copies() - 1;
+  }
 
   void work(std::int64_t piece) override {
     const int replica = model_.owner_of(static_cast<int>(piece) + 1);
     for (std::size_t p = 0; p < reducer_.names().size(); ++p) {
       if (same_bits(reducer_.parameters(0)[p], reducer_.parameters(replica)[p])) continue;
-      throw RuntimeError("optimizer.step",
-                         cat("the copies of the parameters have drifted apart: ",
-                             reducer_.names()[p], " on replica ", replica,
-                             " differs from replica 0; change parameters only through the "
-                             "optimizer or load_state_dict()"));
+      throw_drifted(p, model_.strategy().layout().first() + replica);
     }
   }
 
  private:
+  /// By a hash of each parameter, of each worker's first replica.
+  void compare_workers() const {
+    World& world = model_.strategy().world();
+    if (world.holds_root()) return;
+    std::vector<std::uint64_t> mine;
+    for (const at::Tensor& own : reducer_.parameters(0)) mine.push_back(hash_of_bits(own));
+    const auto all = world.replicas_lane().all_gather(describe(), std::as_bytes(std::span(mine)));
+    for (int w = 1; w < world.workers(); ++w) {
+      for (std::size_t p = 0; p < mine.size(); ++p) {
+        const std::size_t at = p * sizeof(std::uint64_t);
+        if (std::memcmp(&all[w][at], &all[0][at], sizeof(std::uint64_t)) == 0) continue;
+        throw_drifted(p, world.first_of(w));
+      }
+    }
+  }
+
+  [[noreturn]] void throw_drifted(std::size_t parameter, int replica) const {
+    throw RuntimeError("optimizer.step",
+                       cat("the copies of the parameters have drifted apart: ",
+                           reducer_.names()[parameter], " on replica ", replica,
+                           " differs from replica 0; change parameters only through the "
+                           "optimizer or load_state_dict()"));
+  }
+
   const GradientReducer& reducer_;
   const ReplicatedModule& model_;
 };
@@ -114,6 +139,7 @@ OptimizerCore::OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> mode
     copies_.push_back(make(reducer_->parameters(models_[0]->owner_of(c)), reducer_->names()));
   }
   for (const auto& model : models_) model->hand_to(reducer_);
+  reducer_->enlist();
 }
 
 /// Null outside of everything.
@@ -243,7 +269,7 @@ class ReduceInStep : public collectives::AllReduce {
 
 at::Tensor reduce_in_step(ReplicaContext& replica, ReduceOp op, const at::Tensor& value) {
   const auto& accumulation = replica.extended().cross_device_ops().accumulation();
-  ReduceInStep sum(op, {value}, accumulation);
+  ReduceInStep sum(replica.extended().world(), op, {value}, accumulation);
   detail::attend_meeting(replica, sum);
   return sum.take()[0];
 }

@@ -8,11 +8,13 @@
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/world_tensors.h"
 #include "cohort/distribute/replica_random.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/model_update.h"
 #include "cohort/optim/module_parameters.h"
 #include "cohort/optim/module_structure.h"
+#include "cohort/optim/same_bits.h"
 #include "cohort/spmd/construction.h"
 #include "cohort/spmd/placement.h"
 
@@ -57,6 +59,20 @@ std::vector<bool> repeated(const std::vector<at::Tensor>& parameters) {
     result.push_back(!seen.insert(each.unsafeGetTensorImpl()).second);
   }
   return result;
+}
+
+/// The memory that parameters have, part by part for those that are split.
+std::vector<at::Tensor> whole_tiles(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> tiles;
+  for (const at::Tensor& parameter : parameters) {
+    if (spmd::is_sharded(parameter)) {
+      const auto& own = spmd::impl(parameter)->tiles();
+      tiles.insert(tiles.end(), own.begin(), own.end());
+    } else {
+      tiles.push_back(parameter.data());
+    }
+  }
+  return tiles;
 }
 
 bool holds(const torch::nn::Module& module, const std::string& name, const at::Tensor& parameter) {
@@ -147,11 +163,40 @@ void ReplicatedModule::add_replicas(std::shared_ptr<torch::nn::Module> first, co
   if (strategy_->logical_devices_per_replica() > 1) {
     for (int r = 0; r < replicas(); ++r) place_gradients(r, ModuleWatch());
   }
+  take_chiefs_parameters();
+  take_chiefs_buffers();
   model_copies_ = std::make_unique<ModelCopies>(*this);
   model_update_ = std::make_unique<ModelUpdate>(*this);
 }
 
 ReplicatedModule::~ReplicatedModule() = default;
+
+/// On all workers, parameters are the chief's.
+void ReplicatedModule::take_chiefs_parameters() {
+  if (strategy_->world().holds_root()) return;
+  const World::Turn turn = strategy_->take_turn();
+  broadcast_over_world(strategy_->world().replicas_lane(), "the parameters of a model",
+                       whole_tiles(replicas_[0]->parameters()));
+  for (int r = 1; r < replicas(); ++r) {
+    if (owner_of(copy_of(r)) == r) copy_parameters(r);
+  }
+}
+
+void ReplicatedModule::take_chiefs_buffers() {
+  std::vector<at::Tensor> own;
+  for (const at::Tensor& buffer : replicas_[0]->buffers()) own.push_back(buffer.data());
+  if (own.empty() || strategy_->world().holds_root()) return;
+  const World::Turn turn = strategy_->take_turn();
+  broadcast_over_world(strategy_->world().replicas_lane(), "the buffers of a model", own);
+  for (int r = 1; r < replicas(); ++r) copy_buffers(r);
+}
+
+void ReplicatedModule::copy_parameters(int replica) {
+  const at::NoGradGuard no_grad;
+  const auto from = replicas_[0]->parameters();
+  const auto to = replicas_[replica]->parameters();
+  for (std::size_t p = 0; p < from.size(); ++p) copy_values(to[p], from[p]);
+}
 
 /// Splits what the table names. What was made in parts and is not in there becomes whole. One at a
 /// time, so that no more than one tensor is there twice.
@@ -269,13 +314,14 @@ void ReplicatedModule::copy_buffers(int replica) {
 StateDict ReplicatedModule::state_dict() const {
   require_outside_of_replicas("Model.state_dict");
   model_copies_->settle();
+  model_copies_->follow_chief();
   StateDict state;
   for (const auto& entry : replicas_[0]->named_parameters()) {
     state[entry.key()] = spmd::full(entry.value().detach()).clone();
   }
-  for (const auto& entry : replicas_[0]->named_buffers()) {
-    state[entry.key()] = aggregated_buffer(entry.key());
-  }
+  const auto aggregated = aggregated_buffers("model.state_dict");
+  std::size_t next = 0;
+  for (const auto& entry : replicas_[0]->named_buffers()) state[entry.key()] = aggregated[next++];
   return state;
 }
 
@@ -298,6 +344,8 @@ void ReplicatedModule::load_state_dict(const StateDict& state) {
       entry.value().data().copy_(state.at(entry.key()));
     }
   }
+  take_chiefs_parameters();
+  take_chiefs_buffers();
 }
 
 }  // namespace cohort

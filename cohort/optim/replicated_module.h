@@ -155,9 +155,14 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   int source_of(int replica) const;
   at::Tensor shared_data(const at::Tensor& parameter, int replica) const;
   void copy_buffers(int replica);
+  void copy_parameters(int replica);
+  void take_chiefs_parameters();
+  void take_chiefs_buffers();
   void place_gradients(int replica, const ModuleWatch& done);
   void apply_memory_format(torch::nn::Module& module) const;
-  at::Tensor aggregated_buffer(const std::string& name) const;
+  std::vector<bool> averaged_buffers(const char* where,
+                                     const std::vector<std::vector<at::Tensor>>& buffers) const;
+  std::vector<at::Tensor> aggregated_buffers(const char* where) const;
   void show_aggregated_buffers() const;
   void hide_aggregated_buffers() const;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/base/hash.h"
 #include "cohort/spmd/placement.h"
 #include "cohort/spmd/sharded_tensor.h"
 
@@ -27,6 +28,21 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor right = spmd::full(b.detach()).cpu().contiguous();
   return left.nbytes() == right.nbytes() &&
          std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
+}
+
+void copy_values(const at::Tensor& to, const at::Tensor& from) {
+  if (spmd::is_sharded(to)) {
+    spmd::write_to(to.data(), from.data());
+  } else {
+    to.data().copy_(from.data());
+  }
+}
+
+std::uint64_t hash_of_bits(const at::Tensor& tensor) {
+  const at::Tensor value = spmd::full(tensor.detach()).cpu().contiguous();
+  Hash hash;
+  hash.add(value.data_ptr(), value.nbytes());
+  return std::max<std::uint64_t>(hash.value(), 1);
 }
 
 }  // namespace cohort

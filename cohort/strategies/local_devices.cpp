@@ -24,6 +24,18 @@ std::vector<Device> local_devices(const char* strategy, std::vector<Device> devi
   return resolve_devices(std::move(devices), strategy);
 }
 
+std::vector<Device> distinct_local_devices(const char* strategy, std::vector<Device> devices) {
+  devices = local_devices(strategy, std::move(devices));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto rest = devices.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(devices.begin(), rest, devices[i]) == rest) continue;
+    throw ValueError(strategy, cat(devices[i],
+                                   " is named twice: name each device once, and set .replicas "
+                                   "for several replicas on one device"));
+  }
+  return devices;
+}
+
 std::string names_of(const std::vector<Device>& devices) {
   std::string text;
   for (const Device& device : devices) text += (text.empty() ? "" : ", ") + device.short_name();

@@ -12,6 +12,9 @@ namespace cohort {
 /// others do not; RuntimeError if all of them belong to other tasks.
 std::vector<Device> local_devices(const char* strategy, std::vector<Device> devices);
 
+/// The same, each device once. Throws ValueError for one that is named twice.
+std::vector<Device> distinct_local_devices(const char* strategy, std::vector<Device> devices);
+
 /// "cpu:0, cpu:1".
 std::string names_of(const std::vector<Device>& devices);
 

@@ -11,19 +11,6 @@
 namespace cohort {
 namespace {
 
-std::vector<Device> checked(std::vector<Device> devices) {
-  devices = local_devices("MirroredStrategy", std::move(devices));
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    const auto rest = devices.begin() + static_cast<std::ptrdiff_t>(i);
-    if (std::find(devices.begin(), rest, devices[i]) == rest) continue;
-    throw ValueError("MirroredStrategy",
-                     cat(devices[i],
-                         " is named twice: name each device once, and set .replicas "
-                         "for several replicas on one device"));
-  }
-  return devices;
-}
-
 std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
   if (options.intra_op_threads < 0) {
     throw ValueError("MirroredStrategy",
@@ -31,7 +18,7 @@ std::shared_ptr<StrategyExtended> make(MirroredStrategy::Options options) {
   }
   prepare_process();
   const bool chosen = !options.devices.empty();
-  auto devices = checked(std::move(options.devices));
+  auto devices = distinct_local_devices("MirroredStrategy", std::move(options.devices));
   const int wanted = options.replicas * std::max(1, options.logical_devices_per_replica);
   if (!chosen && wanted > 0 && static_cast<int>(devices.size()) > wanted) devices.resize(wanted);
   if (environment::text("TF_CONFIG")) {

@@ -21,4 +21,8 @@ struct Spread {
 /// replicas.
 Spread spread(const char* strategy, std::vector<Device> devices, int replicas, int per_replica);
 
+/// The same for the replicas that this worker has of a world.
+Spread spread(const char* strategy, std::vector<Device> devices, std::shared_ptr<World> world,
+              int per_replica);
+
 }  // namespace cohort

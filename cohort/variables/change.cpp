@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/world_tensors.h"
 
 namespace cohort::detail {
 namespace {
@@ -39,15 +40,36 @@ void change_rows(Change::Op op, const at::Tensor& copy, const at::Tensor& indice
   }
 }
 
-Change concatenate(std::span<const Change* const> changes, bool mean) {
-  std::vector<at::Tensor> values, indices;
+/// The rows of all replicas of the job, one after the other.
+Change concatenate(const VariableState& variable, std::span<const Change* const> changes,
+                   bool mean) {
+  std::vector<at::Tensor> rows;  // values and indices of each replica
   for (const Change* change : changes) {
-    values.push_back(change->values);
-    indices.push_back(change->indices);
+    rows.push_back(change->values);
+    rows.push_back(change->indices);
+  }
+  const World& world = variable.owner->world();
+  rows = all_of_world(variable.owner->world().replicas_lane(),
+                      cat("variable.", changes[0]->name(), " of ", variable.describe()), rows);
+  std::vector<at::Tensor> values, indices;
+  for (std::size_t i = 0; i < rows.size(); i += 2) {
+    values.push_back(rows[i]);
+    indices.push_back(rows[i + 1]);
   }
   at::Tensor all = at::cat(values);
-  if (mean) all = all.div(static_cast<double>(changes.size()));
+  if (mean) all = all.div(static_cast<double>(world.replicas()));
   return {changes[0]->op, all, at::cat(indices)};
+}
+
+/// The change of the job's first replica.
+Change first_of_all(const VariableState& variable, const Change& first) {
+  const std::string call = cat("variable.", first.name(), " of ", variable.describe());
+  Change result = first;
+  result.values = variable.owner->of_first_replica(first.values, call);
+  if (first.is_scatter()) {
+    result.indices = variable.owner->of_first_replica(first.indices, call + " (indices)");
+  }
+  return result;
 }
 
 }  // namespace
@@ -90,14 +112,19 @@ Change combine(const VariableState& variable, std::span<const Change* const> of_
   const bool mean = aggregation == Aggregation::MEAN;
   // A variable that is stored once takes the slices of every replica, one after the other.
   const bool stored_once = variable.kind == VariableState::Kind::AGGREGATING;
-  if (first.is_scatter() && stored_once) return concatenate(of_each_replica, /*mean=*/false);
-  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return first;
-  if (first.is_scatter()) return concatenate(of_each_replica, mean);
+  if (first.is_scatter() && stored_once) {
+    return concatenate(variable, of_each_replica, /*mean=*/false);
+  }
+  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return first_of_all(variable, first);
+  if (first.is_scatter()) return concatenate(variable, of_each_replica, mean);
   Reducible values{Reducible::PER_REPLICA, {}, nullptr};
   for (const Change* change : of_each_replica) values.values.push_back(change->values);
-  const auto sum = variable.owner->reduce_leaf_to(mean ? ReduceOp::MEAN : ReduceOp::SUM, values,
-                                                  Destinations(variable.placement.copies[0]), {},
-                                                  cat("variable.", first.name()).c_str());
+  const std::string call = variable.owner->world().holds_root()
+                               ? cat("variable.", first.name())
+                               : cat("variable.", first.name(), " of ", variable.describe());
+  const auto sum =
+      variable.owner->reduce_leaf_to(mean ? ReduceOp::MEAN : ReduceOp::SUM, values,
+                                     Destinations(variable.placement.copies[0]), {}, call.c_str());
   return {first.op, sum.values()[0]};
 }
 

@@ -8,6 +8,7 @@
 #include "cohort/base/error.h"
 #include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/world_tensors.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
 #include "cohort/variables/logical_device.h"
@@ -111,9 +112,10 @@ void check_like_first(const std::vector<at::Tensor>& copies, const std::string& 
           " as the first, got ", collectives::describe(last)));
 }
 
-/// The memory of each copy. Hooks around the scope make each one, as a variable of its own.
+/// The memory of each copy. Hooks around the scope make each one, as a variable of its own; on all
+/// workers they start with the chief's value.
 std::vector<at::Tensor> make_copies(const VariableRequest& request, const Placement& placement,
-                                    Creators outside) {
+                                    const StrategyExtended& strategy, Creators outside) {
   std::vector<at::Tensor> copies;
   for (std::size_t i = 0; i < placement.copies.size(); ++i) {
     VariableRequest component = request;
@@ -126,6 +128,10 @@ std::vector<at::Tensor> make_copies(const VariableRequest& request, const Placem
         [&](const VariableRequest& plain) { return make_plain(plain, placement.copies[i]); });
     copies.push_back(made.state()->copies[0]);
     check_like_first(copies, request.options.name);
+    if (i > 0) continue;
+    const World::Turn turn = strategy.take_turn();
+    broadcast_over_world(strategy.world().replicas_lane(), cat("Variable ", request.options.name),
+                         copies);
   }
   return copies;
 }
@@ -145,7 +151,7 @@ Variable make_distributed(VariableRequest request, StrategyExtended& strategy, C
   if (kind == Kind::MIRRORED && request.options.dtype) {
     check_mean(request.options, *request.options.dtype);
   }
-  auto copies = make_copies(request, placement, outside);
+  auto copies = make_copies(request, placement, strategy, outside);
   if (kind == Kind::MIRRORED) check_mean(request.options, copies[0].scalar_type());
   check_logical_split(request.options, copies[0].sizes(), strategy);
   return Variable(VariableState::make(kind, strategy.shared_from_this(), request.options,

@@ -39,7 +39,8 @@ at::Tensor aggregate_in_replica(const VariableState& variable, const Access& acc
     case Aggregation::ONLY_FIRST_REPLICA:
       return replica.merge_call(
           [](Strategy& strategy, const PerReplica<at::Tensor>& values) {
-            return strategy.local_results(values)[0];
+            return strategy.extended().of_first_replica(strategy.local_results(values)[0],
+                                                        "variable.value");
           },
           own);
     case Aggregation::SUM:
@@ -69,7 +70,10 @@ const char* where_of(Reader reader) {
 at::Tensor aggregate(const VariableState& variable) {
   const Aggregation aggregation = variable.options.aggregation;
   if (aggregation == Aggregation::NONE) throw_not_aggregated(variable);
-  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) return variable.components[0];
+  if (aggregation == Aggregation::ONLY_FIRST_REPLICA) {
+    return variable.owner->of_first_replica(variable.components[0],
+                                            cat("variable.value of ", variable.describe()));
+  }
   const ReduceOp op = aggregation == Aggregation::SUM ? ReduceOp::SUM : ReduceOp::MEAN;
   const at::NoGradGuard no_grad;
   return variable.owner->reduce_leaf(

@@ -90,6 +90,20 @@ TEST_F(Guide, OneDatasetAWorker) {
   assert(from_function.cardinality() == 125);
 }
 
+TEST_F(Guide, UnevenWorkers) {
+  auto own_shard = [](const cohort::InputContext& input) {  // input_pipeline_id is the replica's id in the job
+    return data::range(1000).shard(input.num_input_pipelines, input.input_pipeline_id).batch(4);
+  };
+  cohort::run_workers(3, [&](const cohort::Worker& worker) {
+    cohort::MultiWorkerMirroredStrategy job({.worker = worker, .replicas = 8});  // 0-2, 3-5, 6 and 7
+    auto by_data = job.distribute_dataset(data::range(1000).batch(64));
+    auto by_replica = job.distribute_datasets_from_function(
+        own_shard, {.replication_mode = cohort::InputReplicationMode::PER_REPLICA});
+    assert(by_data.iterator().get_next().size() == std::size_t(worker.index() < 2 ? 3 : 2));
+    assert(by_replica.iterator().get_next().values()[0].size(0) == 4);
+  });
+}
+
 /// Works in a folder of its own, since the snippets name files as users do.
 class GuideWithFiles : public Guide {
  protected:

@@ -1,0 +1,298 @@
+#include "cohort/collectives/world_lane.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "cohort/base/error.h"
+#include "cohort/base/log.h"
+#include "cohort/collectives/world_message.h"
+
+// How a collective stays the same one on all workers. Its messages carry its number, and the first
+// one between each two workers its text. In the first step everybody sends to the chief, and the
+// chief waits for all: so a worker that is in another collective is noticed by somebody, who tells
+// everybody (ERROR) before it throws. Nobody completes a collective that another one fails, since
+// the chief's part of the last step comes after it has heard all. So the numbers stay the same.
+
+namespace cohort {
+
+using namespace world_message;
+
+namespace {
+
+std::string text_of(const WorldLane::Bytes& bytes, std::uint64_t count) {
+  return {reinterpret_cast<const char*>(bytes.data()), std::min<std::size_t>(count, bytes.size())};
+}
+
+std::uint64_t hash_of_text(std::string_view text) {  // FNV-1a
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
+}
+
+}  // namespace
+
+WorldLane::~WorldLane() { world_.leave_lane(lane_); }
+
+std::vector<WorldLane::Bytes> WorldLane::all_gather(std::string_view call, ConstBytes mine) {
+  const int workers = world_.workers();
+  std::vector<Bytes> all(workers);
+  all[world_.index()].assign(mine.begin(), mine.end());
+  if (workers == 1) return all;
+  Round round(*this, call);
+  if (!world_.is_chief()) {
+    Bytes joined;
+    round.send(0, {&mine, 1});
+    round.expect(0, joined);
+    round.finish();
+    ConstBytes rest(joined);
+    for (Bytes& each : all) {
+      std::uint64_t size = 0;
+      std::memcpy(&size, rest.data(), sizeof size);
+      each.assign(rest.begin() + sizeof size, rest.begin() + sizeof size + size);
+      rest = rest.subspan(sizeof size + size);
+    }
+    return all;
+  }
+  for (int w = 1; w < workers; ++w) round.expect(w, all[w]);
+  round.finish();
+  std::vector<std::uint64_t> sizes(workers);
+  std::vector<ConstBytes> parts;
+  for (int w = 0; w < workers; ++w) {
+    sizes[w] = all[w].size();
+    parts.push_back(std::as_bytes(std::span(&sizes[w], 1)));
+    parts.push_back(all[w]);
+  }
+  for (int w = 1; w < workers; ++w) round.send(w, parts);
+  round.finish();
+  return all;
+}
+
+void WorldLane::broadcast(std::string_view call, std::span<const MutableBytes> memory) {
+  if (world_.workers() == 1) return;
+  Round round(*this, call);
+  if (!world_.is_chief()) {
+    round.send(0, {});
+    round.expect(0, {memory.begin(), memory.end()});
+    return round.finish();
+  }
+  for (int w = 1; w < world_.workers(); ++w) round.expect(w, std::vector<MutableBytes>());
+  round.finish();
+  const std::vector<ConstBytes> parts(memory.begin(), memory.end());
+  for (int w = 1; w < world_.workers(); ++w) round.send(w, parts);
+  round.finish();
+}
+
+void WorldLane::abandon() {
+  abandoned_.store(true, std::memory_order_release);
+  world_.exchange()->wake();
+}
+
+// One collective.
+
+WorldLane::Round::Round(WorldLane& lane, std::string_view call)
+    : lane_(lane),
+      world_(lane.world_),
+      exchange_(*lane.world_.exchange()),
+      call_(call),
+      call_hash_(hash_of_text(call)),
+      introduced_(lane.world_.workers(), false) {
+  world_.check(call);
+  epoch_ = world_.epoch();
+  if (lane.epoch_ != epoch_) {
+    lane.epoch_ = epoch_;
+    lane.sequence_ = 0;
+    lane.abandoned_ = false;
+  }
+  sequence_ = lane.sequence_++;
+}
+
+WorldLane::Round::~Round() {
+  for (Outgoing& each : outgoing_) exchange_.cancel(each.transfer);
+  for (Expected& each : expected_) exchange_.cancel(each.transfer);
+}
+
+MessageHead WorldLane::Round::head(std::uint64_t kind, std::size_t text_bytes) const {
+  return {kind | text_bytes << 8, epoch_, lane_.run(), sequence_, call_hash_, 0};
+}
+
+void WorldLane::Round::send(int to, std::span<const ConstBytes> body) {
+  const bool introduces = !introduced_[to];
+  introduced_[to] = true;
+  Outgoing& message = outgoing_.emplace_back();
+  if (introduces) message.body.push_back(std::as_bytes(std::span(call_)));
+  message.body.insert(message.body.end(), body.begin(), body.end());
+  exchange_.send(message.transfer, to, lane_.lane_, head(DATA, introduces ? call_.size() : 0),
+                 message.body);
+}
+
+void WorldLane::Round::expect(int from, std::vector<MutableBytes> into) {
+  Expected& expected = expected_.emplace_back();
+  expected.from = from;
+  expected.into = std::move(into);
+}
+
+void WorldLane::Round::expect(int from, Bytes& into) {
+  Expected& expected = expected_.emplace_back();
+  expected.from = from;
+  expected.bytes = &into;
+}
+
+namespace {
+
+/// The chief waits for all, and so knows who is missing. The others, who may wait for the chief
+/// alone, give it the time to say so.
+WaitLimits with_patience(WaitLimits limits, bool is_chief) {
+  if (limits.timeout && !is_chief) *limits.timeout *= 1.25;
+  return limits;
+}
+
+}  // namespace
+
+/// What ends the epoch is looked at after the messages: an error of this collective came first.
+void WorldLane::Round::finish() {
+  WaitClock clock(with_patience(world_.limits(), world_.is_chief()));
+  for (;;) {
+    const auto seen = exchange_.events();
+    const bool is_over = world_.is_over();
+    if (is_complete()) break;
+    if (is_over) world_.check(call_);
+    if (lane_.abandoned_.load(std::memory_order_acquire)) {
+      throw Cancelled(call_, "given up by this worker");
+    }
+    const auto due = clock.due();
+    if (due == WaitClock::TIMEOUT) throw_late(*clock.limits().timeout);
+    if (due == WaitClock::WARNING) warn(clock.waited());
+    exchange_.wait(seen, clock.next());
+  }
+  outgoing_.clear();
+  expected_.clear();
+}
+
+bool WorldLane::Round::is_complete() {
+  bool complete = true;
+  for (Expected& each : expected_) complete = advance(each) && complete;
+  for (Outgoing& each : outgoing_) complete = each.transfer.done() && complete;
+  return complete;
+}
+
+/// True when its message is here.
+bool WorldLane::Round::advance(Expected& expected) {
+  if (expected.state == Expected::HERE) return true;
+  if (expected.state == Expected::AWAITED) {
+    const auto lost = exchange_.lost(expected.from);
+    const auto arrival = exchange_.peek(expected.from, lane_.lane_);
+    if (!arrival && lost) throw_gone(expected.from, *lost);
+    if (!arrival) return false;
+    // Its sender knows already that this epoch is over, and this worker is about to be told.
+    if (epoch_of(arrival->head) > epoch_) return false;
+    take(expected, *arrival);
+    if (expected.state == Expected::AWAITED) return advance(expected);  // that was an old one
+  }
+  if (!expected.transfer.done()) return false;
+  if (expected.transfer.failed()) {
+    throw_gone(expected.from, exchange_.lost(expected.from).value_or("its message broke off"));
+  }
+  expected.state = Expected::HERE;
+  return true;
+}
+
+void WorldLane::Round::take(Expected& expected, const Exchange::Arrival& arrival) {
+  const MessageHead& head = arrival.head;
+  const int from = expected.from;
+  if (kind_of(head) == BYE) throw_gone(from, "its strategy, optimizer or dataset has ended");
+  const bool is_old =
+      epoch_of(head) < epoch_ || (epoch_of(head) == epoch_ && sequence_of(head) < sequence_);
+  if (is_old) {
+    take_all(from, arrival);
+    return;
+  }
+  if (kind_of(head) == ERROR) throw_error(from, arrival);
+  const bool is_same = epoch_of(head) == epoch_ && sequence_of(head) == sequence_ &&
+                       hash_of(head) == call_hash_ && run_of(head) == lane_.run();
+  if (!is_same) throw_mismatch(from, arrival);
+  const std::uint64_t text = text_bytes_of(head);
+  expected.call.resize(text);
+  std::vector<MutableBytes> parts;
+  if (text > 0) parts.emplace_back(expected.call);
+  if (expected.bytes) {
+    expected.bytes->resize(arrival.body_bytes - text);
+    if (!expected.bytes->empty()) parts.emplace_back(*expected.bytes);
+  }
+  parts.insert(parts.end(), expected.into.begin(), expected.into.end());
+  expected.state = Expected::COMING;
+  exchange_.receive(expected.transfer, from, lane_.lane_, parts);
+}
+
+WorldLane::Bytes WorldLane::Round::take_all(int from, const Exchange::Arrival& arrival) {
+  Bytes body(arrival.body_bytes);
+  const MutableBytes part(body);
+  Exchange::Transfer transfer;
+  exchange_.receive(transfer, from, lane_.lane_, {&part, body.empty() ? 0U : 1U});
+  while (!transfer.done()) {
+    const auto seen = exchange_.events();
+    if (!transfer.done()) exchange_.wait(seen, std::nullopt);
+  }
+  return body;
+}
+
+void WorldLane::Round::throw_error(int from, const Exchange::Arrival& arrival) {
+  const Bytes body = take_all(from, arrival);
+  throw WorldMismatch(call_, text_of(body, body.size()));
+}
+
+namespace {
+
+std::string in_run(std::string_view call, std::uint64_t run) {
+  return cat(call, run > 0 ? cat(" in run ", run - 1) : std::string());
+}
+
+}  // namespace
+
+void WorldLane::Round::throw_mismatch(int from, const Exchange::Arrival& arrival) {
+  const Bytes body = take_all(from, arrival);
+  const std::uint64_t text = text_bytes_of(arrival.head);
+  const std::string theirs = text > 0 ? text_of(body, text) : "the rest of another call";
+  const std::string why =
+      cat(world_.name(from), " calls ", in_run(theirs, run_of(arrival.head)), " where ",
+          world_.name(world_.index()), " calls ", in_run(call_, lane_.run()),
+          ": the workers must begin the same runs and collectives, with the same sizes, in the "
+          "same order");
+  for (int w = 0; w < world_.workers(); ++w) {
+    if (w != world_.index()) world_.post(w, lane_.lane_, head(ERROR, why.size()), why);
+  }
+  throw WorldMismatch(call_, why);
+}
+
+void WorldLane::Round::throw_gone(int worker, const std::string& why) {
+  world_.end_epoch(
+      {World::Failure::GONE, world_.run(),
+       cat(world_.name(worker), " is gone: ", why, "; this worker waited for it in ", call_)});
+  world_.check(call_);
+}
+
+std::string WorldLane::Round::missing() const {
+  std::string names;
+  for (const Expected& each : expected_) {
+    if (each.state == Expected::HERE) continue;
+    names += cat(names.empty() ? "" : ", ", world_.name(each.from));
+  }
+  return names.empty() ? "what was sent to arrive" : names;
+}
+
+void WorldLane::Round::throw_late(WaitLimits::Seconds timeout) {
+  world_.end_epoch({World::Failure::LATE, world_.run(),
+                    cat(world_.name(world_.index()), " has waited ", timeout.count(), " s for ",
+                        missing(), " in ", call_,
+                        ": every worker must make this call; look at what they do, or raise "
+                        ".timeout")});
+  world_.check(call_);
+}
+
+void WorldLane::Round::warn(WaitLimits::Seconds waited) const {
+  log::warning('[', call_, "] ", world_.name(world_.index()), " has waited ",
+               std::round(waited.count() * 1000) / 1000, " s for ", missing(),
+               ": every worker must make this call; look at what they do");
+}
+
+}  // namespace cohort

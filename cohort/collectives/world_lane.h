@@ -1,0 +1,126 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/collectives/exchange.h"
+#include "cohort/collectives/world.h"
+
+namespace cohort {
+
+/// The collectives of the workers on one lane: one after the other, in the same order on all.
+///
+/// `call` says what a collective is: the user's call, with dtypes and sizes. It travels in the
+/// first message and must be the same on all workers, else all of them get InvalidArgument, which
+/// names both calls; the lane can be used afterwards. Every wait has the limits of the world, and
+/// throws
+///   - DeadlineExceeded, which names the workers that have not come,
+///   - Unavailable when a worker is gone,
+///   - Cancelled when the run has failed on another worker,
+/// after which the epoch of the world is over.
+///
+/// One thread at a time.
+class WorldLane {
+ public:
+  using Bytes = std::vector<std::byte>;
+
+  WorldLane(World& world, Lane lane) : world_(world), lane_(lane) {}
+  /// Tells the others that this worker comes here no more.
+  ~WorldLane();
+  WorldLane(const WorldLane&) = delete;
+  WorldLane& operator=(const WorldLane&) = delete;
+
+  World& world() const { return world_; }
+  Lane lane() const { return lane_; }
+
+  /// What each worker gives, in order of workers: few bytes, which may differ in number.
+  std::vector<Bytes> all_gather(std::string_view call, ConstBytes mine);
+
+  /// Every worker's memory becomes a copy of the chief's. As many bytes on all, in the same parts.
+  void broadcast(std::string_view call, std::span<const MutableBytes> memory);
+
+  /// Ends a collective that another thread waits in, and all further ones in this epoch, with
+  /// Cancelled: what this worker would have brought does not come any more. From any thread.
+  void abandon();
+
+  class Round;
+
+ private:
+  friend class World;
+
+  /// What messages carry, and what must be the same on all workers.
+  std::uint64_t run() const { return is_beside_runs_ ? 0 : world_.run(); }
+
+  World& world_;
+  const Lane lane_;
+  bool is_beside_runs_ = false;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t sequence_ = 0;  // of collectives, in the epoch
+  std::atomic<bool> abandoned_{false};
+};
+
+/// One collective: what this worker sends and expects. For those who make collectives.
+///
+/// A first step, in which every worker must send something to the chief and the chief expects it
+/// from all; then any number of others. A step's messages are announced with `send` and `expect`,
+/// and `finish` returns when all of them are there.
+class WorldLane::Round {
+ public:
+  Round(WorldLane& lane, std::string_view call);
+  /// Abandons what is not finished.
+  ~Round();
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+
+  void send(int to, std::span<const ConstBytes> body);
+  void expect(int from, std::vector<MutableBytes> into);
+  /// A body of any size.
+  void expect(int from, Bytes& into);
+  void finish();
+
+ private:
+  struct Outgoing {
+    std::vector<ConstBytes> body;
+    Exchange::Transfer transfer;
+  };
+  struct Expected {
+    enum State { AWAITED, COMING, HERE };
+
+    int from;
+    std::vector<MutableBytes> into;
+    Bytes* bytes = nullptr;  // instead of `into`
+    Bytes call = {};
+    State state = AWAITED;
+    Exchange::Transfer transfer = {};
+  };
+
+  bool is_complete();
+  bool advance(Expected& expected);
+  void take(Expected& expected, const Exchange::Arrival& arrival);
+  Bytes take_all(int from, const Exchange::Arrival& arrival);
+  void throw_error(int from, const Exchange::Arrival& arrival);
+  void throw_mismatch(int from, const Exchange::Arrival& arrival);
+  void throw_gone(int worker, const std::string& why);
+  void throw_late(WaitLimits::Seconds timeout);
+  void warn(WaitLimits::Seconds waited) const;
+  std::string missing() const;
+  MessageHead head(std::uint64_t kind, std::size_t text_bytes) const;
+
+  WorldLane& lane_;
+  World& world_;
+  Exchange& exchange_;
+  const std::string call_;
+  const std::uint64_t call_hash_;
+  std::uint32_t epoch_;
+  std::uint64_t sequence_;
+  std::vector<bool> introduced_;  // to each worker: the call has been sent
+  std::list<Outgoing> outgoing_;
+  std::list<Expected> expected_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,280 @@
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <thread>
+
+#include "cohort/collectives/threads/thread_network.h"
+#include "tests/base/failing.h"
+#include "tests/strategies/job.h"
+
+namespace cohort {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+/// What a call has thrown: "InvalidArgument: …"; or "nothing".
+std::string thrown_by(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return cat(error.kind(), ": ", error.what());
+  } catch (const std::exception& error) {
+    return cat("another: ", error.what());
+  }
+  return "nothing";
+}
+
+at::Tensor sum_of_ids() {
+  return get_replica_context().all_reduce("SUM", at::full({2}, id() + 1.0));
+}
+
+/// What every worker of a job gets of one call.
+std::vector<std::string> on_each_worker(
+    const Job& job, const std::function<std::string(const Strategy&, int worker)>& program,
+    std::chrono::duration<double> timeout = std::chrono::seconds(60)) {
+  configure({.cpu_devices = 2});
+  std::vector<std::string> texts(job.workers);
+  run_workers(job.workers, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy(
+        {.worker = worker, .replicas = job.replicas, .timeout = timeout});
+    texts[worker.index()] = program(strategy, worker.index());
+  });
+  return texts;
+}
+
+/// After whatever happened, a run works as ever.
+void expect_usable(const Strategy& strategy) {
+  const int n = strategy.num_replicas_in_sync();
+  const auto sums = strategy.run([] { return sum_of_ids()[0].item<double>(); });
+  EXPECT_THAT(strategy.local_results(sums), Each(n * (n + 1) / 2.0));
+}
+
+class MultiWorkerFailures : public OnJobs {};
+INSTANTIATE_TEST_SUITE_P(, MultiWorkerFailures,
+                         testing::Values(Job{8, 2}, Job{8, 3}, Job{5, 3}, Job{2, 2}), name_of);
+
+TEST_P(MultiWorkerFailures, DifferentCallsAreNamedOnAllWorkers) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto text = thrown_by([&] {
+      strategy.run([&] {
+        auto& replica = get_replica_context();
+        if (worker == 1) {
+          replica.all_gather(at::ones({2}), 0);
+        } else {
+          replica.all_reduce("SUM", at::ones({2}));
+        }
+      });
+    });
+    expect_usable(strategy);
+    return text;
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("InvalidArgument"), HasSubstr("all_reduce(SUM)"),
+                                HasSubstr("all_gather"), HasSubstr("worker 1"))));
+}
+
+TEST_P(MultiWorkerFailures, DifferentSizesAreNamedOnAllWorkers) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto text = thrown_by([&] {
+      strategy.run(
+          [&] { get_replica_context().all_reduce("SUM", at::ones({worker == 1 ? 30'000 : 2})); });
+    });
+    expect_usable(strategy);
+    return text;
+  });
+  EXPECT_THAT(texts,
+              Each(AllOf(HasSubstr("InvalidArgument"), HasSubstr("[30000]"), HasSubstr("[2]"))));
+}
+
+TEST_P(MultiWorkerFailures, AMismatchThatReplicasCatchLeavesTheRunUsable) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto results = strategy.run([&] {
+      const std::string text =
+          thrown_by([&] { get_replica_context().all_reduce("SUM", at::ones({worker + 1})); });
+      return text.substr(0, 15) + cat(sum_of_ids()[0].item<double>());
+    });
+    return strategy.local_results(results)[0];
+  });
+  const int n = GetParam().replicas;
+  EXPECT_THAT(texts, Each(cat("InvalidArgument", n * (n + 1) / 2.0)));
+}
+
+TEST_P(MultiWorkerFailures, ARunThatThrowsIsCancelledOnTheOthers) {
+  const int last = GetParam().replicas - 1, workers = GetParam().workers;
+  const auto texts = on_each_worker(GetParam(), [&](const Strategy& strategy, int) {
+    const auto text = thrown_by([&] {
+      strategy.run([&] {
+        if (id() == last) throw std::runtime_error("no more coffee");
+        sum_of_ids();
+      });
+    });
+    expect_usable(strategy);
+    return text;
+  });
+  for (int w = 0; w + 1 < workers; ++w) {
+    EXPECT_THAT(texts[w],
+                AllOf(HasSubstr("Cancelled"), HasSubstr("no more coffee"),
+                      HasSubstr(cat("worker ", workers - 1)), HasSubstr(cat("replica ", last))));
+  }
+  EXPECT_THAT(texts[workers - 1], AllOf(HasSubstr("another"), HasSubstr("no more coffee")));
+}
+
+TEST_P(MultiWorkerFailures, AFailedRunChangesNoLaterRandomNumbers) {
+  const auto program = [](const Strategy& strategy) {
+    strategy.run([] { return at::rand({2}); });
+    thrown_by([&] {
+      strategy.run([&] {
+        if (id() == 0) throw std::runtime_error("once");
+        sum_of_ids();
+      });
+    });
+    return bits_of(strategy.gather(strategy.run([] { return at::rand({2}); }), 0));
+  };
+  const std::string expected = on_one_process(GetParam().replicas, program);
+  EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
+}
+
+TEST_P(MultiWorkerFailures, AWorkerThatIsOneRunAheadLosesThatRun) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto first = thrown_by([&] {
+      strategy.run([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(worker == 0 ? 100 : 0));
+        if (worker == 0) throw std::runtime_error("behind");
+      });
+    });
+    const auto second =
+        worker == 0 ? std::string() : thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+    expect_usable(strategy);
+    return first + ", " + second;
+  });
+  EXPECT_THAT(texts[0], HasSubstr("behind"));
+  for (int w = 1; w < GetParam().workers; ++w) {
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("nothing, Cancelled"), HasSubstr("behind")));
+  }
+}
+
+TEST_P(MultiWorkerFailures, TrainingGoesOnWithTheSameBitsAfterAnError) {
+  const auto program = [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::Linear> model(300, 40);
+    Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
+    const auto step = [&](bool fails) {
+      optimizer.zero_grad();
+      model(at::rand({2, 300})).square().mean().backward();
+      if (fails && id() == 1) throw std::runtime_error("in the middle");
+      optimizer.step();
+    };
+    for (int i = 0; i < 4; ++i) {
+      thrown_by([&] { strategy.run([&] { step(i == 1); }); });
+    }
+    return fingerprint(model);
+  };
+  const std::string expected = on_one_process(GetParam().replicas, program);
+  EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
+}
+
+TEST_P(MultiWorkerFailures, ALateWorkerIsNamed) {
+  const int late = GetParam().workers - 1;
+  const auto texts = on_each_worker(
+      GetParam(),
+      [&](const Strategy& strategy, int worker) {
+        if (worker == late) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+        const auto text = thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+        std::this_thread::sleep_for(std::chrono::milliseconds(worker == late ? 0 : 700));
+        return text;
+      },
+      std::chrono::milliseconds(200));
+  for (int w = 0; w < late; ++w) {
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("DeadlineExceeded"), HasSubstr(cat("worker ", late)),
+                                HasSubstr("all_reduce")));
+  }
+}
+
+TEST_P(MultiWorkerFailures, ACollectiveCalledByOneWorkerAloneNamesTheAbsentOnes) {
+  std::atomic<bool> done{false};
+  const auto texts = on_each_worker(
+      GetParam(),
+      [&](const Strategy& strategy, int worker) {
+        const auto scope = strategy.scope();
+        Model<torch::nn::BatchNorm1d> model(2);
+        strategy.run([&] { model(at::rand({4, 2})); });
+        while (worker != 0 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const auto text = worker == 0 ? thrown_by([&] { model.state_dict(); }) : "";
+        done = true;
+        return text;
+      },
+      std::chrono::milliseconds(200));
+  EXPECT_THAT(texts[0],
+              AllOf(HasSubstr("DeadlineExceeded"), HasSubstr("worker 1"), HasSubstr("state_dict")));
+}
+
+TEST_P(MultiWorkerFailures, WhoLeavesIsNamed) {
+  const int leaver = GetParam().workers - 1;
+  const auto texts = on_each_worker(GetParam(), [&](const Strategy& strategy, int worker) {
+    if (worker == leaver) return std::string();
+    return thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+  });
+  for (int w = 0; w < leaver; ++w) {
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("Unavailable"), HasSubstr(cat("worker ", leaver))));
+  }
+}
+
+TEST_P(MultiWorkerFailures, ALostWorkerIsNamedOnAll) {
+  const auto [replicas, workers] = GetParam();
+  configure({.cpu_devices = 2});
+  ThreadNetwork network(workers);
+  std::vector<std::string> texts(workers);
+  std::vector<std::thread> threads;
+  std::barrier made(workers);
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w, replicas = replicas, workers = workers] {
+      const MultiWorkerMirroredStrategy strategy(
+          {.worker = Worker(network.exchange(w)), .replicas = replicas});
+      expect_usable(strategy);
+      made.arrive_and_wait();
+      if (w == workers - 1) return network.lose(w, "its process has died");
+      texts[w] = thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+      EXPECT_THAT(thrown_by([&] { strategy.run([] { sum_of_ids(); }); }), HasSubstr("Unavailable"));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int w = 0; w + 1 < workers; ++w) {
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("Unavailable"), HasSubstr("its process has died"),
+                                HasSubstr(cat("worker ", workers - 1))));
+  }
+}
+
+TEST(MultiWorkerMirroredStrategy, WorkersMustAskForTheSameJob) {
+  run_workers(2, [](const Worker& worker) {
+    EXPECT_FAILS(MultiWorkerMirroredStrategy({.worker = worker, .replicas = 4 + worker.index()}),
+                 ValueError, "worker 1 for 5");
+    EXPECT_FAILS(MultiWorkerMirroredStrategy({.worker = worker, .replicas = 1}), ValueError,
+                 "fewer replicas than workers");
+  });
+}
+
+TEST(MultiWorkerMirroredStrategy, ReplicasAreDealtInBlocks) {
+  configure({.cpu_devices = 2});
+  std::vector<std::string> blocks(3);
+  run_workers(3, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy({.worker = worker, .replicas = 8});
+    const auto ids = strategy.local_results(strategy.run([] { return id(); }));
+    blocks[worker.index()] = cat(ids.front(), '-', ids.back());
+    EXPECT_EQ(strategy.num_replicas_in_sync(), 8);
+    EXPECT_EQ(strategy.extended().should_checkpoint(), worker.is_chief());
+    EXPECT_EQ(strategy.extended().worker_devices()[0].name(),
+              cat("/job:worker/replica:0/task:", worker.index(), "/device:CPU:0"));
+  });
+  EXPECT_THAT(blocks, testing::ElementsAre("0-2", "3-5", "6-7"));
+}
+
+TEST(MultiWorkerMirroredStrategy, WithoutAWorkerIsAJobOfThisProcess) {
+  configure({.cpu_devices = 2});
+  const MultiWorkerMirroredStrategy strategy({.replicas = 3});
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 3);
+  expect_usable(strategy);
+}
+
+}  // namespace
+}  // namespace cohort
