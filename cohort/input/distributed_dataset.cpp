@@ -1,6 +1,7 @@
 #include "cohort/input/distributed_dataset.h"
 
 #include "cohort/base/error.h"
+#include "cohort/base/exception_note.h"
 
 namespace cohort::detail {
 
@@ -23,13 +24,21 @@ void move_to(at::Tensor& tensor, const Device& device) {
 }
 
 DeviceList element_devices(const InputReplicas& replicas, const InputOptions& options) {
-  std::vector<Device> devices = replicas.devices;
+  std::vector<Device> devices = replicas.devices();
   if (!options.fetch_to_device && !options.place_dataset_on_device) {
     for (Device& device : devices) {
       device = Device(DeviceType::CPU, 0).on_task(device.job(), device.task());
     }
   }
   return std::make_shared<const std::vector<Device>>(std::move(devices));
+}
+
+void tell_workers(const InputReplicas& replicas, const std::exception_ptr& error) {
+  const std::string text = text_of(error);
+  try {
+    agree(replicas.lane(), {.failure = text.empty() ? "an exception without a text" : text});
+  } catch (const std::exception&) {  // what they all get; this worker has the error itself
+  }
 }
 
 }  // namespace cohort::detail

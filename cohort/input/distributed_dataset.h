@@ -7,6 +7,9 @@
 #include "cohort/data/map.h"
 #include "cohort/distribute/context.h"
 #include "cohort/input/input_plan.h"
+#include "cohort/input/input_step.h"
+#include "cohort/input/job_position.h"
+#include "cohort/input/step.h"
 #include "cohort/values/per_replica.h"
 #include "cohort/values/per_replica_parts.h"
 
@@ -18,6 +21,8 @@ void require_outside_of_replicas(const char* where);
 void move_to(at::Tensor& tensor, const Device& device);
 /// Where the elements of each replica are: on its device, or on the host of the worker.
 DeviceList element_devices(const InputReplicas& replicas, const InputOptions& options);
+/// The step of a worker whose input has thrown.
+void tell_workers(const InputReplicas& replicas, const std::exception_ptr& error);
 }  // namespace detail
 
 /// One pass over a distributed dataset: gives what the replicas of this worker get, step by step.
@@ -33,10 +38,10 @@ class DistributedIterator {
         options_(std::move(options)),
         devices_(detail::element_devices(replicas_, options_)),
         passes_(std::move(passes)),
-        iteration_{.seed = replicas_.workers->seed(),
+        iteration_{.seed = replicas_.world().seed(),
                    .epoch = passes_->fetch_add(1),
                    .in_order = plan_->in_order},
-        steps_(start()) {}
+        steps_(telling([this] { return start(); })) {}
 
   /// The next step's element of each replica. Replicas that there is no data for get one without
   /// rows; the pass ends when there is data for none, on any worker. Throws OutOfRange then.
@@ -51,10 +56,11 @@ class DistributedIterator {
     Step<T> step;
     step.values.assign(replicas_.local(), std::nullopt);
     const auto begin = std::chrono::steady_clock::now();
-    const bool more = next_step(step);
+    const bool more = telling([&] { return steps_->next(step); });
     waited_ += std::chrono::steady_clock::now() - begin;
     if (!more) step.values.assign(replicas_.local(), std::nullopt);
-    const InputStep all = replicas_.workers->agree(report(step));
+    InputStep all = report(step);
+    if (replicas_.workers() > 1) all = agree(replicas_.lane(), all);
     ++given_;
     if (!all.has_data) return std::nullopt;
     return complete(std::move(step), all);
@@ -63,14 +69,18 @@ class DistributedIterator {
   /// How long steps have waited for data that was not ready.
   std::chrono::duration<double> waited() const { return waited_; }
 
-  /// Where the pass stands, behind the last step that it gave; see data::DatasetIterator.
+  /// Where the pass stands, behind the last step that it gave; see data::DatasetIterator. It is the
+  /// same on all workers, and a call of all of them at the same step.
+  ///
+  /// Under the policies DATA and FILE_BY_REPLICA, and with PER_REPLICA, a job with any number of
+  /// workers can go on from it; else `restore` throws InvalidArgument for another number.
   data::Position position() const {
     data::PositionWriter writer;
     writer.put_stages(plan_->position_stages);
     writer.put(iteration_.seed);
     writer.put(iteration_.epoch);
     writer.put(given_);
-    steps_->save(writer);
+    writer.append(position_of_job(steps_->position(), *plan_, replicas_));
     return writer.take();
   }
   void restore(const data::Position& position) {
@@ -80,9 +90,10 @@ class DistributedIterator {
     iteration_.epoch = reader.get_unsigned();
     given_ = reader.get();
     *passes_ = iteration_.epoch + 1;
-    steps_ = start();
-    steps_->restore(reader);
+    const data::Position own = position_of_worker(reader, *plan_, replicas_);
     reader.expect_end();
+    steps_ = start();
+    steps_->go_to(own);
   }
 
  private:
@@ -110,19 +121,14 @@ class DistributedIterator {
     }
   }
 
-  /// The other workers are told of a failure, or they would wait for this one.
-  bool next_step(Step<T>& step) {
+  /// The other workers are told of what it throws, or they would wait for this one.
+  template <class F>
+  auto telling(const F& make_input) const {
     try {
-      return steps_->next(step);
-    } catch (const std::exception& error) {
-      if (replicas_.workers->count() > 1) tell(error.what());
+      return make_input();
+    } catch (...) {
+      if (replicas_.workers() > 1) detail::tell_workers(replicas_, std::current_exception());
       throw;
-    }
-  }
-  void tell(const char* failure) {
-    try {
-      replicas_.workers->agree({.failure = failure});
-    } catch (const std::exception&) {  // what they all get; this worker has the error itself
     }
   }
 
@@ -133,7 +139,7 @@ class DistributedIterator {
       mine.has_data = true;
       last_ = *value;
     }
-    if (replicas_.workers->count() == 1) return mine;
+    if (replicas_.workers() == 1) return mine;
     if (mine.has_data) mine.spec = data::spec_of(*last_).leaves();
     if (plan_->in_order && mine.has_data && given_ % kCompareEvery == 0) {
       const data::Position here = position();
@@ -150,7 +156,7 @@ class DistributedIterator {
     for (std::size_t r = 0; r < step.values.size(); ++r) {
       T element = step.values[r] ? *std::move(step.values[r]) : without_data(all);
       if (options_.fetch_to_device || options_.place_dataset_on_device) {
-        fetch(element, replicas_.devices[r]);
+        fetch(element, replicas_.devices()[r]);
       }
       values.push_back(std::move(element));
     }
@@ -189,6 +195,9 @@ class DistributedIterator {
 ///
 /// Each loop is a new pass. Elements are `PerReplica<T>`: `run` gives each replica its own. Pairs,
 /// tuples and structs can be taken apart: `for (const auto& [x, y] : distributed)`.
+///
+/// With several workers, each makes the same passes in the same order, one thread at a time. Passes
+/// over two datasets may go on at the same time, and while replicas run.
 template <class T>
 class DistributedDataset {
  public:

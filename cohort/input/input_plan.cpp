@@ -46,7 +46,7 @@ InputPlan cut_all(NodePtr pipeline, const InputReplicas& replicas) {
 InputPlan cut_by_data(const NodePtr& pipeline, const InputReplicas& replicas) {
   InputPlan plan = cut_all(pipeline, replicas);
   plan.choice.first = replicas.first();
-  if (replicas.workers->count() == 1) return plan;
+  if (replicas.workers() == 1) return plan;
   plan.in_order = true;
   if (data::has_unordered_stage(*pipeline) && log::first("input-unordered")) {
     log::warning(kWhere,
@@ -109,7 +109,7 @@ bool is_unbatched(const data::Node& pipeline) {
 }
 
 InputPlan planned(const NodePtr& pipeline, AutoShardPolicy policy, const InputReplicas& replicas) {
-  const ShardOf shard{replicas.workers->count(), replicas.workers->index(), /*strict=*/true};
+  const ShardOf shard{replicas.workers(), replicas.worker(), /*strict=*/true};
   const bool several = shard.count > 1;
   switch (policy) {
     case AutoShardPolicy::DATA:
@@ -154,6 +154,12 @@ InputPlan plan_dataset(const NodePtr& dataset, AutoShardPolicy policy,
   }
   check_options(options);
   auto [chosen, reason] = chosen_policy(dataset, policy);
+  const bool depends_on_workers =
+      chosen != AutoShardPolicy::DATA && chosen != AutoShardPolicy::FILE_BY_REPLICA;
+  if (depends_on_workers) {
+    check_even_workers(kWhere, cat("the policy ", policy_name(chosen), " (", reason, ")"),
+                       replicas);
+  }
   InputPlan plan;
   if (replicas.global() == 1) {  // nothing to share out
     plan.pipelines = {dataset};
@@ -169,9 +175,25 @@ InputPlan plan_dataset(const NodePtr& dataset, AutoShardPolicy policy,
                  "first dimension, as if it were a batch; use .batch(global_batch_size), unless ",
                  "the elements are batches already");
   }
-  plan.depends_on_workers =
-      chosen != AutoShardPolicy::DATA && chosen != AutoShardPolicy::FILE_BY_REPLICA;
+  plan.depends_on_workers = depends_on_workers;
   return plan;
+}
+
+void check_even_workers(const char* where, const std::string& what, const InputReplicas& replicas) {
+  const World& world = replicas.world();
+  std::string counts;
+  bool is_even = true;
+  for (int w = 0; w < world.workers(); ++w) {
+    const int own = world.first_of(w + 1) - world.first_of(w);
+    counts += cat(w ? ", " : "", own);
+    is_even = is_even && own == world.first_of(1);
+  }
+  if (is_even) return;
+  throw ValueError(
+      where, cat(what, " needs every worker to have the same number of replicas: ", "expected ",
+                 world.first_of(1), " on each of ", world.workers(), " workers, got ", counts,
+                 "; use what takes uneven workers: the policy DATA or "
+                 "FILE_BY_REPLICA, or a function with PER_REPLICA"));
 }
 
 void check_function_options(const InputOptions& options, bool can_be_per_replica) {
@@ -189,11 +211,9 @@ std::int64_t count_steps(const InputPlan& plan, const InputReplicas& replicas) {
     if (elements < 0) return elements;
     most = std::max(most, elements);
   }
-  if (plan.how == InputPlan::How::OWN || plan.choice.first) return most;
-  if (plan.how == InputPlan::How::CUT) {
-    // A short batch may make fewer steps than the others.
-    return replicas.workers->count() == 1 ? most : data::kUnknownCardinality;
-  }
+  if (plan.choice.first) return most;
+  if (replicas.workers() > 1) return data::kUnknownCardinality;  // another's may be longer
+  if (plan.how != InputPlan::How::DEAL) return most;
   return (most + replicas.local() - 1) / replicas.local();
 }
 
@@ -205,6 +225,9 @@ data::ElementSpec replica_spec(const InputPlan& plan, const InputReplicas& repli
     return endless ? spec : spec.with_rows(data::LeafSpec::kUnknown);
   }
   std::int64_t rows = data::LeafSpec::kUnknown;
+  // Another worker may have data when this one has none left.
+  const bool may_end_early = plan.depends_on_workers && replicas.workers() > 1 && !endless;
+  if (may_end_early) return spec.with_rows(rows);
   for (const data::LeafSpec& leaf : spec.leaves()) {
     const std::int64_t all = leaf.shape.empty() ? rows : leaf.shape[0];
     if (all > 0 && all % plan.cut.pieces() == 0) rows = all / plan.cut.pieces();
@@ -218,7 +241,7 @@ void explain_files(std::ostream& out, const NodePtr& dataset, const InputPlan& p
                    const InputReplicas& replicas) {
   constexpr std::size_t kShown = 8;
   const bool by_replica = plan.policy == AutoShardPolicy::FILE_BY_REPLICA;
-  const int readers = by_replica ? replicas.global() : replicas.workers->count();
+  const int readers = by_replica ? replicas.global() : replicas.workers();
   const auto files = data::files_of(*dataset, 10'000);
   for (int i = 0; i < readers; ++i) {
     out << "  " << (by_replica ? "replica " : "worker ") << i << " reads";
@@ -257,9 +280,10 @@ void explain_batches(std::ostream& out, const InputPlan& plan, const InputReplic
 std::string explain_plan(const NodePtr& dataset, const InputPlan& plan,
                          const InputReplicas& replicas, const InputOptions& options) {
   std::ostringstream out;
-  const int workers = replicas.workers->count();
+  const int workers = replicas.workers();
   out << "input for " << replicas.global() << " replicas on " << workers << " worker"
-      << (workers == 1 ? "" : "s") << ", this is worker " << replicas.workers->index() << '\n'
+      << (workers == 1 ? "" : "s") << ", this is "
+      << (workers == 1 ? "worker 0" : replicas.world().name(replicas.worker())) << '\n'
       << "  policy " << policy_name(plan.policy) << " (" << plan.reason << ")\n";
   const bool by_file = plan.policy == AutoShardPolicy::FILE && workers > 1;
   if (by_file || plan.policy == AutoShardPolicy::FILE_BY_REPLICA) {

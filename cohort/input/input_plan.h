@@ -6,22 +6,11 @@
 #include <vector>
 
 #include "cohort/data/auto_shard.h"
-#include "cohort/device/device.h"
 #include "cohort/input/input_options.h"
-#include "cohort/input/input_workers.h"
+#include "cohort/input/input_replicas.h"
 #include "cohort/input/step.h"
 
 namespace cohort {
-
-/// The replicas that input is for: this worker's, among those of all workers.
-struct InputReplicas {
-  std::vector<Device> devices;            ///< One for each local replica.
-  std::shared_ptr<InputWorkers> workers;  ///< Never null.
-
-  int local() const { return static_cast<int>(devices.size()); }
-  int first() const { return workers->index() * local(); }
-  int global() const { return workers->count() * local(); }
-};
 
 /// How a dataset gets to the replicas of one worker: which pipelines it runs, and how their
 /// elements are shared out.
@@ -46,13 +35,17 @@ struct InputPlan {
 };
 
 /// The plan of `distribute_dataset`. Throws NotFound for the policy FILE where there are no files,
-/// InvalidArgument for fewer files than replicas under FILE_BY_REPLICA, ValueError and
-/// NotImplementedError for options that do not go together.
+/// InvalidArgument for fewer files than replicas under FILE_BY_REPLICA, ValueError where workers
+/// have different numbers of replicas and the policy is neither DATA nor FILE_BY_REPLICA, and
+/// ValueError and NotImplementedError for options that do not go together.
 InputPlan plan_dataset(const data::NodePtr& dataset, data::AutoShardPolicy policy,
                        const InputReplicas& replicas, const InputOptions& options);
 
 /// Throws for options that `distribute_datasets_from_function` can't take.
 void check_function_options(const InputOptions& options, bool can_be_per_replica);
+
+/// Throws ValueError where workers have different numbers of replicas, which `what` can't take.
+void check_even_workers(const char* where, const std::string& what, const InputReplicas& replicas);
 
 /// Steps of a plan, or what is known of them: kInfinite, kUnknownCardinality.
 std::int64_t count_steps(const InputPlan& plan, const InputReplicas& replicas);

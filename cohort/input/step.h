@@ -19,9 +19,10 @@ struct Step {
 template <class T>
 using StepsPtr = data::IteratorPtr<Step<T>>;
 
-/// The position of steps is the number of pipelines, the number of pieces that were taken of a
-/// batch, of how many if there were some, and where each pipeline stands. So a job with another
+/// The position of a worker's steps is the number of its pipelines, the number of pieces that were
+/// taken of a batch, of how many if there were some, and where each pipeline stands. So another
 /// number of replicas can go on, wherever it has the same pipelines and stands between two batches.
+/// For that of the job see job_position.h.
 namespace detail {
 
 /// Throws InvalidArgument unless the position is of so many pipelines.

@@ -1,19 +1,16 @@
 #include "cohort/input/strategy_input.h"
 
 #include "cohort/base/error.h"
+#include "cohort/distribute/context.h"
 
 namespace cohort::detail {
 
+/// Holds the strategy, whose world it is.
 InputReplicas input_replicas(const StrategyExtended& strategy) {
-  InputReplicas replicas{*strategy.layout().replica_devices(), strategy.input_workers()};
-  if (!replicas.workers) replicas.workers = only_worker();
-  if (replicas.global() != strategy.num_replicas_in_sync()) {
-    throw ValueError("distribute_dataset",
-                     cat("input needs every worker to have the same number of replicas: expected ",
-                         replicas.global(), " on ", replicas.workers->count(), " workers, got ",
-                         strategy.num_replicas_in_sync()));
-  }
-  return replicas;
+  // Replicas would ask for lanes in any order.
+  if (strategy.world().workers() > 1) refuse_in_replica("strategy.distribute_dataset");
+  return InputReplicas(*strategy.layout().replica_devices(),
+                       std::shared_ptr<World>(strategy.shared_from_this(), &strategy.world()));
 }
 
 bool takes_dataset_per_replica(const StrategyExtended& strategy) {

@@ -55,8 +55,9 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
     plan.depends_on_workers = options.replication_mode == InputReplicationMode::PER_WORKER;
     plan.reason = "each dataset is the function's own";
     if (plan.depends_on_workers) {
-      plan.pipelines = {
-          fn(InputContext{replicas.workers->count(), replicas.workers->index(), n}).node()};
+      check_even_workers("distribute_datasets_from_function", "a function with PER_WORKER",
+                         replicas);
+      plan.pipelines = {fn(InputContext{replicas.workers(), replicas.worker(), n}).node()};
     } else {
       plan.how = InputPlan::How::OWN;
       for (int i = 0; i < replicas.local(); ++i) {

@@ -26,9 +26,21 @@ if(HOW STREQUAL "installed")
   run("${work}/build/consumer" "${work}")  # and it makes the files for the next
   run("${work}/build/input" "${work}/train-*.tfrecord" "${work}/features.npy")
   run("${work}/build/model_parallel")
+  # A line for each of four jobs, which differ in the number of workers alone.
+  execute_process(COMMAND "${work}/build/workers_as_threads" OUTPUT_VARIABLE lines
+    COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+  message("${lines}")
+  string(REGEX MATCHALL "workers: [^\n]+" fingerprints "${lines}")
+  list(LENGTH fingerprints count)
+  list(REMOVE_DUPLICATES fingerprints)
+  list(LENGTH fingerprints different)
+  if(NOT count EQUAL 4 OR NOT different EQUAL 1)
+    message(FATAL_ERROR "expected four equal fingerprints, got ${different} different ones in "
+                        "${count} lines")
+  endif()
 else()
   run(${configure} "-DCOHORT_SOURCE=${source}" "-DCOHORT_TORCH=${TORCH}")
-  foreach(program IN ITEMS custom_loop input model_parallel)
+  foreach(program IN ITEMS custom_loop input model_parallel workers_as_threads)
     list(APPEND objects "CMakeFiles/${program}.dir/programs/${program}.cpp.o")
   endforeach()
   run("${CMAKE_COMMAND}" --build "${work}/build" --target ${objects})

@@ -11,8 +11,11 @@ namespace {
 
 using data::AutoShardPolicy;
 using data::range;
+using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(ABatch, IsCutEvenlyInReplicaOrder) {
   EXPECT_THAT(steps_of(range(8).batch(8), 2), ElementsAre("0 1 2 3|4 5 6 7"));
@@ -135,36 +138,18 @@ TEST(SeveralWorkers, FollowAHint) {
               ElementsAre(ElementsAre("0 2", "4 6"), ElementsAre("1 3", "5 7")));
 }
 
-/// The rows that each replica of the job gets, whichever worker it is on.
-template <class T>
-std::vector<Steps> by_replica(const data::Dataset<T>& dataset, int workers, int local,
-                              const InputOptions& options = {}) {
-  std::vector<Steps> replicas;
-  for (const Steps& steps : steps_of_workers(dataset, workers, local, options)) {
-    const std::size_t first = replicas.size();
-    replicas.resize(first + local);
-    for (const std::string& step : steps) {
-      std::stringstream parts(step + "|");
-      for (int r = 0; r < local; ++r) {
-        std::string part;
-        std::getline(parts, part, '|');
-        replicas[first + r].push_back(part);
-      }
-    }
-  }
-  return replicas;
-}
-
 TEST(TheSameRows, MeetTheSameReplicaOnAnyNumberOfWorkers) {
   const auto pipelines = [](const auto& source) {
     return source.shuffle(20, {.seed = 3}).batch(12).prefetch(2).repeat(2);
   };
   const auto rows = pipelines(range(50));
   const auto stream = pipelines(range(50).map([](std::int64_t x) { return x; }, {.parallel = 2}));
-  const auto expected = by_replica(rows, 1, 12);
-  for (const int workers : {2, 3, 4}) {
-    EXPECT_EQ(by_replica(rows, workers, 12 / workers), expected) << workers;
-    EXPECT_EQ(by_replica(stream, workers, 12 / workers), expected) << workers;
+  for (const int replicas : {12, 8, 5}) {
+    const auto expected = by_replica(rows, {replicas, 1});
+    for (const int workers : {2, 3, 4}) {
+      EXPECT_EQ(by_replica(rows, {replicas, workers}), expected) << replicas << " on " << workers;
+      EXPECT_EQ(by_replica(stream, {replicas, workers}), expected) << replicas << " on " << workers;
+    }
   }
 }
 
@@ -189,40 +174,45 @@ TEST(AWorkerOfSeveral, ReadsOnlyTheRowsOfItsReplicas) {
 }
 
 TEST(WorkersThatReadDifferentData, AreTold) {
-  SimulatedJob job(2);
-  std::vector<std::string> failures(2);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2; ++w) {
-    threads.emplace_back([&, w] {
-      const auto own = range(300).filter([w](std::int64_t x) { return w == 0 || x != 3; }).batch(2);
-      failures[w] =
-          failure_of([&] { steps_of(distribute_dataset(own, replicas_of(1, job.worker(w)), {})); });
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::string& failure : failures) {
-    EXPECT_THAT(failure, HasSubstr("worker 1 cuts other batches than worker 0"));
-  }
+  const auto failures = of_each_worker(2, [](const Worker& worker) {
+    const auto own =
+        range(300).filter([&](std::int64_t x) { return worker.is_chief() || x != 3; }).batch(2);
+    return failure_of([&] { steps_of(distribute_dataset(own, replicas_of(1, worker), {})); });
+  });
+  EXPECT_THAT(failures, Each(HasSubstr("worker 1 (replica 1) cuts other batches than worker 0")));
 }
 
 TEST(AWorkerWhoseInputFails, IsNamedToAllOthers) {
-  SimulatedJob job(3);
-  std::vector<std::string> failures(3);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 3; ++w) {
-    threads.emplace_back([&, w] {
-      const auto own = range(12).batch(3).map([w](const at::Tensor& x) {
-        if (w == 1 && x[0].item<int>() == 6) throw ValueError("my map", "six");
-        return x;
-      });
-      failures[w] =
-          failure_of([&] { steps_of(distribute_dataset(own, replicas_of(1, job.worker(w)), {})); });
+  const auto failures = of_each_worker(3, [](const Worker& worker) {
+    const auto own = range(12).batch(3).map([&](const at::Tensor& x) {
+      if (worker.index() == 1 && x[0].item<int>() == 6) throw ValueError("my map", "six");
+      return x;
     });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_THAT(failures[0], HasSubstr("Cancelled: [distribute_dataset] the input of worker 1"));
+    return failure_of([&] { steps_of(distribute_dataset(own, replicas_of_job(5, worker), {})); });
+  });
+  EXPECT_THAT(failures[0], HasSubstr("Cancelled: [distribute_dataset] the input of worker 1 "
+                                     "(replicas 2 and 3) has failed: [my map] six"));
   EXPECT_THAT(failures[1], HasSubstr("ValueError: [my map] six"));
   EXPECT_EQ(failures[2], failures[0]);
+}
+
+TEST(AWorkerThatIsGone, EndsTheInputOfTheOthers) {
+  const auto failures = of_each_worker(3, [](const Worker& worker) {
+    const auto replicas = replicas_of(1, worker);
+    if (worker.index() == 2) return std::string("left");
+    return failure_of([&] { steps_of(distribute_dataset(range(6).batch(3), replicas, {})); });
+  });
+  EXPECT_THAT(failures, ElementsAre(HasSubstr("Unavailable"), HasSubstr("Unavailable"), "left"));
+  EXPECT_THAT(failures[0], HasSubstr("worker 2 (replica 2) is gone"));
+}
+
+/// What explain() says on each worker.
+template <class T>
+std::vector<std::string> explained(const data::Dataset<T>& dataset, const Job& job,
+                                   const InputOptions& options = {}) {
+  return of_each_worker(job.workers, [&](const Worker& worker) {
+    return distribute_dataset(dataset, replicas_of_job(job.replicas, worker), options).explain();
+  });
 }
 
 /// Files of two records each: 0 and 1, 2 and 3, …
@@ -268,23 +258,21 @@ TEST_F(Files, CanBeReadThroughInterleaveAndFlatMap) {
 
 TEST_F(Files, OfAReplicaDoNotDependOnTheWorkers) {
   const auto options = policy(AutoShardPolicy::FILE_BY_REPLICA);
-  const auto expected = by_replica(records().batch(4), 1, 4, options);
+  const auto expected = by_replica(records().batch(4), {4, 1}, options);
   EXPECT_THAT(expected[1], ElementsAre("2 ", "3 "));
-  EXPECT_EQ(by_replica(records().batch(4), 2, 2, options), expected);
-  EXPECT_EQ(by_replica(records().batch(4), 4, 1, options), expected);
+  for (const int workers : {2, 3, 4}) {
+    EXPECT_EQ(by_replica(records().batch(4), {4, workers}, options), expected) << workers;
+  }
   EXPECT_FAILS(steps_of(records().batch(5), 5, options), InvalidArgument, "fewer files");
 }
 
 TEST_F(Files, FewerThanWorkersAreAnErrorThatNamesOtherPolicies) {
   const auto one = data::tf_records(folder_ + "/0.tfrecord").batch(2);
-  SimulatedJob job(2);
-  std::thread other([&] {
-    EXPECT_FAILS(steps_of(distribute_dataset(one, replicas_of(1, job.worker(1)), {})), Cancelled,
-                 "the input of worker 0 has failed");
+  const auto failures = of_each_worker(2, [&](const Worker& worker) {
+    return failure_of([&] { steps_of(distribute_dataset(one, replicas_of(1, worker), {})); });
   });
-  EXPECT_FAILS(steps_of(distribute_dataset(one, replicas_of(1, job.worker(0)), {})),
-               InvalidArgument, "AutoShardPolicy");
-  other.join();
+  EXPECT_THAT(failures[0], AllOf(StartsWith("InvalidArgument"), HasSubstr("AutoShardPolicy")));
+  EXPECT_THAT(failures[1], StartsWith("Cancelled: [distribute_dataset] the input of worker 0"));
 }
 
 TEST_F(Files, BesideSomethingElseAreNotDealt) {
@@ -292,10 +280,7 @@ TEST_F(Files, BesideSomethingElseAreNotDealt) {
   const auto steps = steps_of_workers(pairs, 2, 1);
   EXPECT_THAT(steps[0], ElementsAre("0 ;0", "2 ;2", "4 ;4", "6 ;6"));
   EXPECT_THAT(steps[1], ElementsAre("1 ;1", "3 ;3", "5 ;5", "7 ;7"));
-  SimulatedJob job(2);
-  EXPECT_FAILS(
-      distribute_dataset(pairs, replicas_of(1, job.worker(0)), policy(AutoShardPolicy::FILE)),
-      NotFound, "range");
+  EXPECT_FAILS(steps_of_workers(pairs, 2, 1, policy(AutoShardPolicy::FILE)), NotFound, "range");
 }
 
 TEST_F(Files, ThatAreCountedThroughAreNotDealt) {
@@ -310,11 +295,9 @@ TEST_F(Files, ThatAreCountedThroughAreNotDealt) {
                                  })
                            .batch(2);
   EXPECT_EQ(steps_of_workers(scanned, 2, 1), expected);
-  SimulatedJob job(2);
-  const InputReplicas worker = replicas_of(1, job.worker(0));
-  EXPECT_THAT(distribute_dataset(numbered, worker, {}).explain(),
+  EXPECT_THAT(explained(numbered, {2, 2})[0],
               HasSubstr("policy DATA (AUTO: enumerate depends on the elements of all files)"));
-  EXPECT_FAILS(distribute_dataset(numbered, worker, policy(AutoShardPolicy::FILE)), NotFound,
+  EXPECT_FAILS(steps_of_workers(numbered, 2, 1, policy(AutoShardPolicy::FILE)), NotFound,
                "enumerate");
   EXPECT_THAT(elements_of_shard(numbered.map(
                   [](const at::Tensor& numbers, const data::Strings&) { return numbers; })),
@@ -331,10 +314,8 @@ TEST_F(Files, AreLookedForWithoutAWord) {
 }
 
 TEST_F(Files, AreNamedByExplain) {
-  SimulatedJob job(2);
-  const auto text =
-      distribute_dataset(records().batch(4), replicas_of(2, job.worker(1)), {}).explain();
-  EXPECT_THAT(text, HasSubstr("4 replicas on 2 workers, this is worker 1"));
+  const std::string text = explained(records().batch(4), {4, 2})[1];
+  EXPECT_THAT(text, HasSubstr("4 replicas on 2 workers, this is worker 1 (replicas 2 and 3)\n"));
   EXPECT_THAT(text, HasSubstr("policy FILE (AUTO: every source of the pipeline is files)"));
   EXPECT_THAT(text,
               HasSubstr(cat("worker 0 reads ", folder_, "/0.tfrecord ", folder_, "/2.tfrecord\n")));
@@ -443,38 +424,34 @@ TEST(ADistributedIterator, GoesOnWithOtherReplicasWorkersAndBuffers) {
   EXPECT_EQ(rows_behind(distribute_dataset(dataset, replicas_of(4), {}), position), third);
   const InputOptions unbuffered{.per_replica_buffer_size = 0};
   EXPECT_EQ(rows_behind(distribute_dataset(dataset, replicas_of(2), unbuffered), position), third);
-
-  SimulatedJob job(2);
-  std::vector<std::string> of_worker(2);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2; ++w) {
-    threads.emplace_back([&, w] {
-      of_worker[w] =
-          rows_behind(distribute_dataset(dataset, replicas_of(1, job.worker(w)), {}), position);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(of_worker[0] + ' ' + of_worker[1], third);
+  const auto of_workers = of_each_worker(2, [&](const Worker& worker) {
+    return rows_behind(distribute_dataset(dataset, replicas_of(1, worker), {}), position);
+  });
+  EXPECT_EQ(of_workers[0] + ' ' + of_workers[1], third);
 }
 
 TEST(ADistributedIterator, InsideOfABatchGoesOnWithTheSameReplicasOnly) {
-  struct SecondOfTwo : InputWorkers {
-    int count() const override { return 2; }
-    int index() const override { return 1; }
-    std::uint64_t seed() const override { return 7; }
-    InputStep agree(const InputStep& mine) override { return mine; }
-  };
   const auto off = policy(AutoShardPolicy::OFF);
-  const auto of_workers = [&](int local) {
-    return distribute_dataset(range(8).batch(8),
-                              replicas_of(local, std::make_shared<SecondOfTwo>()), off);
+  const auto dataset = range(8).batch(8);
+  const auto positions = of_each_worker(2, [&](const Worker& worker) {
+    auto iterator = distribute_dataset(dataset, replicas_of(1, worker), off).iterator();
+    iterator.get_next();
+    return iterator.position();
+  });
+  EXPECT_EQ(positions[0], positions[1]);
+  const auto behind = [&](int local) {
+    return of_each_worker(2, [&](const Worker& worker) {
+      std::string rows;
+      const std::string failure = failure_of([&] {
+        rows =
+            rows_behind(distribute_dataset(dataset, replicas_of(local, worker), off), positions[0]);
+      });
+      return rows.empty() ? failure : rows;
+    });
   };
-  auto iterator = of_workers(1).iterator();
-  iterator.get_next();
-  const data::Position position = iterator.position();
-  EXPECT_EQ(rows_behind(of_workers(1), position), "4 5 6 7");
-  EXPECT_FAILS(rows_behind(of_workers(2), position), InvalidArgument,
-               "inside of a batch that was cut into 2 pieces: expected 4");
+  EXPECT_THAT(behind(1), Each("4 5 6 7"));
+  EXPECT_THAT(behind(2), Each(AllOf(StartsWith("InvalidArgument"),
+                                    HasSubstr("cut into 2 pieces: expected 4"))));
 }
 
 TEST_F(Files, OfReplicasHaveAPositionForTheirNumberOnly) {
@@ -496,7 +473,7 @@ TEST(AnUnorderedMap, CanBeDistributed) {
 }
 
 TEST(AnElement, IsOnItsReplicasDeviceOrOnTheHost) {
-  const InputReplicas replicas{{"cpu:1", "cpu:2"}, only_worker()};
+  const InputReplicas replicas(std::vector<Device>{"cpu:1", "cpu:2"});
   const auto devices = [&](const InputOptions& options) {
     return *distribute_dataset(range(4).batch(4), replicas, options)
                 .iterator()
@@ -506,7 +483,7 @@ TEST(AnElement, IsOnItsReplicasDeviceOrOnTheHost) {
   EXPECT_THAT(devices({}), ElementsAre(Device("cpu:1"), Device("cpu:2")));
   EXPECT_THAT(devices({.fetch_to_device = false}), ElementsAre(Device("cpu:0"), Device("cpu:0")));
 
-  const InputReplicas of_task{{Device("cpu:1").on_task("worker", 3)}, only_worker()};
+  const InputReplicas of_task(std::vector<Device>{Device("cpu:1").on_task("worker", 3)});
   EXPECT_THAT(*distribute_dataset(range(4), of_task, {.fetch_to_device = false})
                    .iterator()
                    .get_next()

@@ -3,63 +3,17 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cohort/data/readers.h"
+#include "cohort/distribute/run_workers.h"
 #include "cohort/input/distributed_dataset.h"
 #include "tests/base/failing.h"
+#include "tests/strategies/job.h"
 
 /// Workers as threads of one process, and what their replicas get, as text.
 namespace cohort {
-
-/// Meets in every step, as the workers of a job do.
-class SimulatedJob {
- public:
-  explicit SimulatedJob(int workers, std::uint64_t seed = 7) : workers_(workers), seed_(seed) {}
-
-  std::shared_ptr<InputWorkers> worker(int index) { return std::make_shared<Worker>(*this, index); }
-
- private:
-  class Worker : public InputWorkers {
-   public:
-    Worker(SimulatedJob& job, int index) : job_(job), index_(index) {}
-    int count() const override { return job_.workers_; }
-    int index() const override { return index_; }
-    std::uint64_t seed() const override { return job_.seed_; }
-    InputStep agree(const InputStep& mine) override { return job_.meet(index_, mine); }
-
-   private:
-    SimulatedJob& job_;
-    const int index_;
-  };
-
-  InputStep meet(int index, const InputStep& mine) {
-    std::unique_lock lock(mutex_);
-    if (steps_.empty()) steps_.resize(workers_);
-    steps_[index] = mine;
-    const int round = round_;
-    if (++arrived_ == workers_) {
-      done_ = std::exchange(steps_, {});
-      arrived_ = 0;
-      ++round_;
-      all_here_.notify_all();
-    } else {
-      all_here_.wait(lock, [&] { return round_ != round; });
-    }
-    return common_step(done_);
-  }
-
-  const int workers_;
-  const std::uint64_t seed_;
-  std::mutex mutex_;
-  std::condition_variable all_here_;
-  std::vector<InputStep> steps_, done_;
-  int arrived_ = 0, round_ = 0;
-};
 
 inline std::string numbers_of(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.reshape({-1}).to(at::kDouble);
@@ -101,8 +55,30 @@ std::string step_text(const PerReplica<T>& step) {
 
 using Steps = std::vector<std::string>;
 
-inline InputReplicas replicas_of(int local, std::shared_ptr<InputWorkers> workers = only_worker()) {
-  return {std::vector<Device>(local, Device("cpu:0")), std::move(workers)};
+/// Those of a process alone.
+inline InputReplicas replicas_of(int local) {
+  return InputReplicas(std::vector<Device>(local, Device("cpu:0")));
+}
+
+/// Those of one worker of a job that has so many.
+inline InputReplicas replicas_of_job(int replicas, const Worker& worker) {
+  auto world =
+      World::join(worker, {.replicas = replicas, .limits = {.timeout = std::chrono::seconds(60)}});
+  std::vector<Device> devices(world->local(), Device("cpu:0"));
+  return InputReplicas(std::move(devices), std::move(world));
+}
+
+/// Those of one worker of a job in which each has as many.
+inline InputReplicas replicas_of(int local, const Worker& worker) {
+  return replicas_of_job(local * worker.count(), worker);
+}
+
+/// What fn(worker) returns on each worker of a job, which call it at the same time.
+template <class F>
+auto of_each_worker(int workers, const F& fn) {
+  std::vector<std::invoke_result_t<const F&, const Worker&>> results(workers);
+  run_workers(workers, [&](const Worker& worker) { results[worker.index()] = fn(worker); });
+  return results;
 }
 
 template <class T>
@@ -118,20 +94,42 @@ Steps steps_of(const data::Dataset<T>& dataset, int local, const InputOptions& o
   return steps_of(distribute_dataset(dataset, replicas_of(local), options));
 }
 
-/// The same for each of several workers, which run at the same time.
+/// The same for each worker of a job.
+template <class T>
+std::vector<Steps> steps_of_job(const data::Dataset<T>& dataset, const Job& job,
+                                const InputOptions& options = {}) {
+  return of_each_worker(job.workers, [&](const Worker& worker) {
+    return steps_of(distribute_dataset(dataset, replicas_of_job(job.replicas, worker), options));
+  });
+}
 template <class T>
 std::vector<Steps> steps_of_workers(const data::Dataset<T>& dataset, int workers, int local,
                                     const InputOptions& options = {}) {
-  SimulatedJob job(workers);
-  std::vector<Steps> all(workers);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back([&, w] {
-      all[w] = steps_of(distribute_dataset(dataset, replicas_of(local, job.worker(w)), options));
-    });
+  return steps_of_job(dataset, {local * workers, workers}, options);
+}
+
+/// What each replica of a job gets, whichever worker it is on.
+inline std::vector<Steps> by_replica(const std::vector<Steps>& of_workers) {
+  std::vector<Steps> replicas;
+  for (const Steps& steps : of_workers) {
+    const std::size_t first = replicas.size();
+    const auto local = 1 + std::count(steps.at(0).begin(), steps.at(0).end(), '|');
+    replicas.resize(first + local);
+    for (const std::string& step : steps) {
+      std::stringstream parts(step + "|");
+      for (int r = 0; r < local; ++r) {
+        std::string part;
+        std::getline(parts, part, '|');
+        replicas[first + r].push_back(part);
+      }
+    }
   }
-  for (std::thread& thread : threads) thread.join();
-  return all;
+  return replicas;
+}
+template <class T>
+std::vector<Steps> by_replica(const data::Dataset<T>& dataset, const Job& job,
+                              const InputOptions& options = {}) {
+  return by_replica(steps_of_job(dataset, job, options));
 }
 
 inline InputOptions policy(data::AutoShardPolicy policy) { return {.auto_shard = policy}; }

@@ -9,6 +9,7 @@
 #include "cohort/data/readers.h"
 #include "cohort/input/strategy_input.h"
 #include "cohort/io/tfrecord.h"
+#include "cohort/strategies/multi_worker_mirrored_strategy.h"
 #include "tests/oracle/oracle.h"
 #include "tests/oracle/strategies.h"
 
@@ -445,36 +446,22 @@ TABLE("spec/") {
   return spec_of_distributed(s, data::from_tensor_slices(at::zeros({6, 3})).batch(4));
 }
 
-// Several workers, without processes.
-
-/// A worker that never waits for the others.
-class LoneWorker : public InputWorkers {
- public:
-  LoneWorker(int count, int index) : count_(count), index_(index) {}
-  int count() const override { return count_; }
-  int index() const override { return index_; }
-  std::uint64_t seed() const override { return 1; }
-  InputStep agree(const InputStep& mine) override { return mine; }
-
- private:
-  const int count_, index_;
-};
+// Several workers.
 
 Json workers_case(const Json& input) {
   const int workers = input[2], replicas = input[3];
-  Json all = Json::array();
-  for (int w = 0; w < workers; ++w) {
-    const InputReplicas own{std::vector<Device>(replicas, Device("cpu:0")),
-                            std::make_shared<LoneWorker>(workers, w)};
+  std::vector<Json> all(workers);
+  run_workers(workers, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy({.worker = worker, .replicas = workers * replicas});
     const auto distributed =
-        distribute_dataset(range(input[0].get<int>()).batch(input[1].get<int>()), own,
-                           {.auto_shard = policy_named(input[4])});
+        strategy.distribute_dataset(range(input[0].get<int>()).batch(input[1].get<int>()),
+                                    {.auto_shard = policy_named(input[4])});
     Json pieces = Json::array();
     for (const auto& step : distributed) {
       for (const Tensor& piece : step.values()) pieces.push_back(rows_json(piece));
     }
-    all.push_back(pieces);
-  }
+    all[worker.index()] = pieces;
+  });
   return all;
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cohort/collectives/world_lane.h"
 #include "cohort/data/element_spec.h"
 
 namespace cohort {
@@ -22,27 +23,13 @@ struct InputStep {
   std::string failure = {};
 };
 
-/// The workers of a job, as far as input has to know of them.
-class InputWorkers {
- public:
-  virtual ~InputWorkers() = default;
-
-  virtual int count() const = 0;
-  virtual int index() const = 0;
-  /// The job's seed: the chief's, the same on all workers.
-  virtual std::uint64_t seed() const = 0;
-
-  /// Called by every worker in every step, also by one whose input has failed, so that nobody
-  /// waits for it; gives all of them `common_step` of what they said.
-  virtual InputStep agree(const InputStep& mine) = 0;
-};
-
-/// A job of this process alone.
-std::shared_ptr<InputWorkers> only_worker();
-
 /// What the workers' steps have in common: has_data where anybody has data, and the spec of the
 /// first one that has. Throws Cancelled where a worker's input has failed, and InvalidArgument
 /// where digests differ from worker 0's; both name the first such worker.
-InputStep common_step(const std::vector<InputStep>& steps);
+InputStep common_step(std::span<const InputStep> steps, const World& world);
+
+/// Called by every worker in every step, also by one whose input has failed, so that nobody waits
+/// for it; gives all of them `common_step` of what they said. Throws as collectives do.
+InputStep agree(WorldLane& lane, const InputStep& mine);
 
 }  // namespace cohort

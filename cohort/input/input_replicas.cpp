@@ -1,0 +1,15 @@
+#include "cohort/input/input_replicas.h"
+
+#include "cohort/collectives/world_lane.h"
+
+namespace cohort {
+
+InputReplicas::InputReplicas(std::vector<Device> devices)
+    : devices_(std::move(devices)), world_(World::alone(static_cast<int>(devices_.size()))) {}
+
+InputReplicas::InputReplicas(std::vector<Device> devices, std::shared_ptr<World> world)
+    : devices_(std::move(devices)), world_(std::move(world)) {
+  if (world_->workers() > 1) lane_ = world_->make_lane_beside_runs();
+}
+
+}  // namespace cohort
