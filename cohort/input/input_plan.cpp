@@ -189,11 +189,11 @@ void check_even_workers(const char* where, const std::string& what, const InputR
     is_even = is_even && own == world.first_of(1);
   }
   if (is_even) return;
-  throw ValueError(
-      where, cat(what, " needs every worker to have the same number of replicas: ", "expected ",
-                 world.first_of(1), " on each of ", world.workers(), " workers, got ", counts,
-                 "; use what takes uneven workers: the policy DATA or "
-                 "FILE_BY_REPLICA, or a function with PER_REPLICA"));
+  throw ValueError(where,
+                   cat(what, " needs every worker to have the same number of replicas: expected ",
+                       world.first_of(1), " on each of ", world.workers(), " workers, got ", counts,
+                       "; use what takes uneven workers: the policy DATA or "
+                       "FILE_BY_REPLICA, or a function with PER_REPLICA"));
 }
 
 void check_function_options(const InputOptions& options, bool can_be_per_replica) {
