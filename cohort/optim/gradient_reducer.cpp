@@ -393,11 +393,14 @@ void GradientReducer::agree(const char* where, FunctionRef<ParameterState(int)> 
     if (!is_ready) skipped_[p] = with < 0;
     if (!is_ready) sparse_[p] = with >= 0 && !has_dense;
     if (with < 0 || without < 0 || options_.allow_unused) continue;
+    const ValueError error(
+        where, cat("parameter ", names_[p], " has a gradient on replica ", with,
+                   " but none on replica ", without,
+                   ": use it in the loss on every replica, or set .allow_unused = true to count "
+                   "zeros"));
+    world().fail(without, std::make_exception_ptr(error));  // buckets may be on their way
     forget_round();
-    throw ValueError(where, cat("parameter ", names_[p], " has a gradient on replica ", with,
-                                " but none on replica ", without,
-                                ": use it in the loss on every replica, or set .allow_unused = "
-                                "true to count zeros"));
+    throw error;
   }
 }
 

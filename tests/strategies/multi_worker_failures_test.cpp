@@ -174,6 +174,29 @@ TEST_P(MultiWorkerFailures, TrainingGoesOnWithTheSameBitsAfterAnError) {
   EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
 }
 
+TEST_P(MultiWorkerFailures, AParameterThatSomeReplicasDoNotUseIsAnErrorOnAll) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::Linear> used(200, 200), seldom(2, 2);
+    Optimizer<torch::optim::SGD> optimizer({used, seldom}, torch::optim::SGDOptions(0.1));
+    const auto step = [&](bool all) {
+      at::Tensor loss = used(at::ones({1, 200})).sum();
+      if (all || id() == 0) loss = loss + seldom(at::ones({1, 2})).sum();
+      optimizer.zero_grad();
+      loss.backward();
+      optimizer.step();
+    };
+    const auto text = thrown_by([&] { strategy.run([&] { step(false); }); });
+    strategy.run([&] { thrown_by([&] { step(false); }); });  // the replicas keep it to themselves
+    strategy.run([&] { step(true); });
+    return text + fingerprint(used);
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("ValueError"), HasSubstr("1.weight"),
+                                HasSubstr("on replica 0"))));
+  const std::string fingerprint_of_first = texts[0].substr(texts[0].size() - 16);
+  EXPECT_THAT(texts, Each(testing::EndsWith(fingerprint_of_first)));
+}
+
 TEST_P(MultiWorkerFailures, ALateWorkerIsNamed) {
   const int late = GetParam().workers - 1;
   const auto texts = on_each_worker(
