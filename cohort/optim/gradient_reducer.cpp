@@ -103,15 +103,17 @@ Enlisted& enlisted() {
 
 void GradientReducer::enlist() {
   if (world().holds_root()) return;
-  const MutexLock lock(enlisted().mutex);
-  std::erase_if(enlisted().reducers, [](const auto& each) { return each.second.expired(); });
-  enlisted().reducers[{&world(), id()}] = weak_from_this();
+  Enlisted& all = enlisted();
+  const MutexLock lock(all.mutex);
+  std::erase_if(all.reducers, [](const auto& each) { return each.second.expired(); });
+  all.reducers[{&world(), id()}] = weak_from_this();
 }
 
 std::shared_ptr<GradientReducer> GradientReducer::find(const World& world, Lane id) {
-  const MutexLock lock(enlisted().mutex);
-  const auto found = enlisted().reducers.find({&world, id});
-  return found == enlisted().reducers.end() ? nullptr : found->second.lock();
+  Enlisted& all = enlisted();
+  const MutexLock lock(all.mutex);
+  const auto found = all.reducers.find({&world, id});
+  return found == all.reducers.end() ? nullptr : found->second.lock();
 }
 
 std::vector<std::unique_ptr<GradientReducer::Bucket>> GradientReducer::filled_buckets() {
