@@ -167,7 +167,7 @@ std::int64_t GradientExchange::plan(std::span<Contribution* const> all) {
   std::vector<const GradientPiece*> pieces;
   for (GradientReducer* reducer : reducers_) {
     pieces.clear();
-    reducer->plan_round(where(), pieces);
+    reducer->plan_round(pieces);
     for (const GradientPiece* piece : pieces) pieces_.push_back({reducer, piece});
   }
   return static_cast<std::int64_t>(pieces_.size());

@@ -67,12 +67,12 @@ GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable paramet
       members_(parameters_.size()),
       gradients_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
       sum_(strategy.layout(), parameters_, gradients_, own_, owner_of_, options.reduce),
+      buckets_(filled_buckets()),
       skipped_(names_.size(), 0),
       sparse_(names_.size(), 0),
       summed_(names_.size(), 0),
       sums_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
       taken_(parameters_.size()),
-      buckets_(filled_buckets()),
       named_unused_(names_.size(), 0),
       courier_(world(), static_cast<int>(buckets_.size()),
                [this](int bucket, WorldLane& lane) { carry_bucket(bucket, lane); }) {
@@ -406,7 +406,7 @@ void GradientReducer::agree(const char* where, FunctionRef<ParameterState(int)> 
   }
 }
 
-void GradientReducer::plan_round(const char* where, std::vector<const GradientPiece*>& pieces) {
+void GradientReducer::plan_round(std::vector<const GradientPiece*>& pieces) {
   try {
     for (auto& bucket : buckets_) {
       if (!bucket->ready) complete_gradients(*bucket);

@@ -122,7 +122,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   void agree(const char* where, FunctionRef<ParameterState(int)> state_of);
 
   /// Completes what is not ready, by what all workers know.
-  void plan_round(const char* where, std::vector<const GradientPiece*>& pieces);
+  void plan_round(std::vector<const GradientPiece*>& pieces);
   void sum_piece(const GradientPiece& piece);
 
   /// When all pieces are summed: waits until the courier has carried all buckets. Appends what is
