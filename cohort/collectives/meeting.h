@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/base/error.h"
@@ -106,8 +107,12 @@ class Meeting {
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
 
   /// What leader-only work threw in this run, or null. The run has failed with it, whatever the
-  /// members made of it.
-  std::exception_ptr merge_error() const { return aborted() ? merge_error_ : nullptr; }
+  /// members made of it. Called once all have left; nothing of it is kept here then.
+  std::exception_ptr take_merge_error() {
+    if (!aborted() || !merge_error_) return nullptr;
+    last_failure_ = nullptr;
+    return std::exchange(merge_error_, nullptr);
+  }
 
   /// Waits until `done()`, which something that member 0 does makes true; see `tell_followers`.
   /// False when member 0 waits in a meeting or has left, so that it never will. `done` is called

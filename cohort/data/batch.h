@@ -69,20 +69,63 @@ class Batch : public UnaryNode<Batched<T>, T> {
    public:
     Running(IteratorPtr<T> input, std::int64_t size, BatchOptions options, WantedRows wanted)
         : input_(std::move(input)), size_(size), options_(options), wanted_(wanted) {}
+    /// What has been read stays when an element can't be made: the next call goes on there.
     bool next(Batched<T>& batch) override {
-      std::int64_t rows = wanted_.from ? input_->skip(wanted_.from) : 0;
-      rows += input_->next_batch(wanted_.to - wanted_.from, batch);
-      if (wanted_.to < size_) rows += input_->skip(size_ - wanted_.to);
-      return rows == size_ || (rows > 0 && !options_.drop_remainder);
+      if (rows_ == 0) begin(keeper_.of(*input_));
+      while (rows_ < size_ && read(size_)) {
+      }
+      const std::int64_t rows = std::exchange(rows_, 0);
+      if (rows < size_ && (rows == 0 || options_.drop_remainder)) return false;
+      if (gathered_.rows() == 0) input_->gather(0, gathered_);  // a part without rows
+      batch = gathered_.take();
+      return true;
     }
-    void save(PositionWriter& position) const override { input_->save(position); }
-    void restore(PositionReader& position) override { input_->restore(position); }
+    /// Inside of a batch, where it starts, and how often the input was asked since then.
+    void save(PositionWriter& position) const override {
+      const bool is_inside = rows_ > 0;
+      position.put(is_inside ? asked_ : 0);
+      position.put(is_inside ? errors_ : 0);
+      position.append(is_inside ? before_.get() : input_->position());
+    }
+    void restore(PositionReader& position) override {
+      const std::int64_t asked = position.get(), errors = position.get();
+      input_->restore(position);
+      begin(keeper_.of(*input_));
+      ask_again(asked, errors, [this] { return read(1); });
+    }
 
    private:
+    void begin(KeptPosition before) {
+      before_ = std::move(before);
+      gathered_.clear();
+      asked_ = errors_ = 0;
+    }
+    /// Passes over some rows of the batch, `most` of them; false at the end. The place of an
+    /// element that can't be made is the next one's, unless others make the rest of this batch.
+    bool read(std::int64_t most) {
+      const bool is_wanted = rows_ >= wanted_.from && rows_ < wanted_.to;
+      const std::int64_t until = is_wanted              ? wanted_.to
+                                 : rows_ < wanted_.from ? wanted_.from
+                                                        : size_;
+      const std::int64_t count = std::min(most, until - rows_);
+      const Passed passed = is_wanted ? input_->gather(count, gathered_) : input_->skip(count);
+      const bool is_part = wanted_.to - wanted_.from < size_;
+      asked_ += passed.count;
+      errors_ += passed.error ? 1 : 0;
+      rows_ += passed.error && !is_part ? passed.count - 1 : passed.count;
+      passed.rethrow();
+      return passed.count == count;
+    }
+
     const IteratorPtr<T> input_;
     const std::int64_t size_;
     const BatchOptions options_;
     const WantedRows wanted_;
+    PositionKeeper keeper_;
+    KeptPosition before_;  // the batch
+    Gathered<T> gathered_;
+    std::int64_t rows_ = 0;                // of the batch, so far
+    std::int64_t asked_ = 0, errors_ = 0;  // of the input since `before_`
   };
 
   const std::int64_t size_;
@@ -119,40 +162,71 @@ class Collate : public UnaryNode<std::invoke_result_t<F&, std::vector<T>>, T> {
   }
   ElementSpec spec() const override { return {}; }
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_->iterate(iteration), size_, collate_, options_);
+    return std::make_unique<Running>(this->input_->iterate(iteration), size_, collate_, options_,
+                                     iteration);
   }
 
  private:
   class Running : public Iterator<Out> {
    public:
-    Running(IteratorPtr<T> input, std::int64_t size, F collate, BatchOptions options)
-        : input_(std::move(input)), size_(size), collate_(std::move(collate)), options_(options) {}
+    Running(IteratorPtr<T> input, std::int64_t size, F collate, BatchOptions options,
+            const Iteration& iteration)
+        : input_(std::move(input)),
+          size_(size),
+          collate_(std::move(collate)),
+          options_(options),
+          call_("batch", iteration) {}
+    /// What has been read stays when an element can't be made: the next call goes on there.
     bool next(Out& batch) override {
-      std::vector<T> elements;
-      T element{};
-      while (static_cast<std::int64_t>(elements.size()) < size_ && input_->next(element)) {
-        elements.push_back(std::move(element));
+      if (elements_.empty()) begin(keeper_.of(*input_));
+      while (static_cast<std::int64_t>(elements_.size()) < size_ && read()) {
       }
+      std::vector<T> elements = std::exchange(elements_, {});
       const auto rows = static_cast<std::int64_t>(elements.size());
       if (rows == 0 || (rows < size_ && options_.drop_remainder)) return false;
-      batch = call_for_element("batch", number_++, [&] { return collate_(std::move(elements)); });
+      batch = call_(number_++, [&] { return collate_(std::move(elements)); });
       return true;
     }
+    /// As that of Batch.
     void save(PositionWriter& position) const override {
+      const bool is_inside = !elements_.empty();
       position.put(number_);
-      input_->save(position);
+      position.put(is_inside ? asked_ : 0);
+      position.put(is_inside ? errors_ : 0);
+      position.append(is_inside ? before_.get() : input_->position());
     }
     void restore(PositionReader& position) override {
       number_ = position.get();
+      const std::int64_t asked = position.get(), errors = position.get();
       input_->restore(position);
+      begin(keeper_.of(*input_));
+      ask_again(asked, errors, [this] { return read(); });
     }
 
    private:
+    void begin(KeptPosition before) {
+      before_ = std::move(before);
+      asked_ = errors_ = 0;
+    }
+    bool read() {
+      const auto keep = [this](T& element) { elements_.push_back(std::move(element)); };
+      const Passed passed = input_->pass(1, keep);
+      asked_ += passed.count;
+      errors_ += passed.error ? 1 : 0;
+      passed.rethrow();
+      return passed.count == 1;
+    }
+
     const IteratorPtr<T> input_;
     const std::int64_t size_;
     F collate_;
     const BatchOptions options_;
-    std::int64_t number_ = 0;  // of the next batch
+    const UserCalls call_;
+    PositionKeeper keeper_;
+    KeptPosition before_;  // the batch
+    std::vector<T> elements_;
+    std::int64_t asked_ = 0, errors_ = 0;  // of the input since `before_`
+    std::int64_t number_ = 0;              // of the next batch
   };
 
   const std::int64_t size_;
@@ -244,9 +318,9 @@ class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)),
     explicit Running(IteratorPtr<In> input) : input_(std::move(input)) {}
     bool next(Out& element) override {
       while (row_ == rows_) {
+        row_ = rows_ = 0;
         before_ = keeper_.of(*input_);
         if (!input_->next(batch_)) return false;
-        row_ = 0;
         rows_ = rows_of(batch_);
       }
       element = row_of(batch_, row_++);
@@ -260,7 +334,7 @@ class Unbatch : public UnaryNode<decltype(row_of(std::declval<const In&>(), 0)),
       const std::int64_t row = position.get();
       input_->go_to(position.get_position());
       row_ = rows_ = 0;
-      this->skip(row);
+      this->retrace(row, 0);
     }
 
    private:

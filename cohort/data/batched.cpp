@@ -98,11 +98,25 @@ Strings stack_strings(std::span<const Strings* const> strings) {
   return Strings::stack(std::span<const Strings>(all));
 }
 
-void StackLeaves::check_same_leaves(std::size_t got, std::size_t expected) {
+void check_same_leaves(std::size_t got, std::size_t expected) {
   if (got == expected) return;
   throw InvalidArgument("dataset.batch", cat("the elements differ in their number of tensors: "
                                              "expected ",
                                              expected, ", got ", got));
+}
+
+at::Tensor join_tensors(std::span<const at::Tensor* const> tensors) {
+  std::vector<at::Tensor> all;
+  all.reserve(tensors.size());
+  for (const at::Tensor* tensor : tensors) all.push_back(*tensor);
+  return at::cat(all);
+}
+
+Strings join_strings(std::span<const Strings* const> strings) {
+  std::vector<Strings> all;
+  all.reserve(strings.size());
+  for (const Strings* each : strings) all.push_back(*each);
+  return Strings::cat(std::span<const Strings>(all));
 }
 
 at::Tensor select_row(const at::Tensor& batch, std::int64_t row) { return batch.select(0, row); }

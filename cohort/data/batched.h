@@ -71,11 +71,36 @@ at::Tensor stack_numbers(std::span<const T* const> numbers) {
                        c10::CppTypeToScalarType<Stored>::value);
 }
 
+void check_same_leaves(std::size_t got, std::size_t expected);
+
+/// Leaf after leaf: the first struct's leaves are replaced by join(those of all).
+template <class T, class Join>
+T join_structs(std::span<const T* const> structs, Join join) {
+  std::vector<std::vector<const void*>> leaves(structs.size());
+  for (std::size_t i = 0; i < structs.size(); ++i) {
+    nest::visit([&](const auto& leaf) { leaves[i].push_back(&leaf); }, *structs[i]);
+  }
+  T result = *structs[0];
+  std::size_t at = 0;
+  nest::visit(
+      [&]<class Leaf>(Leaf& leaf) {
+        std::vector<const Leaf*> same;
+        for (const auto& of_one : leaves) {
+          check_same_leaves(of_one.size(), leaves[0].size());
+          same.push_back(static_cast<const Leaf*>(of_one[at]));
+        }
+        leaf = join(std::span<const Leaf* const>(same));
+        ++at;
+      },
+      result);
+  return result;
+}
+
 struct StackLeaves {
   template <class T>
   auto operator()(std::span<const T* const> leaves) const {
     if constexpr (nest::Struct<T>) {
-      return stack_structs(leaves);
+      return join_structs(leaves, *this);
     } else if constexpr (std::same_as<T, at::Tensor>) {
       return stack_tensors(leaves);
     } else if constexpr (std::is_arithmetic_v<T>) {
@@ -86,31 +111,22 @@ struct StackLeaves {
       return stack_strings(leaves);
     }
   }
+};
 
-  /// Leaf after leaf: the first struct's leaves are replaced by the stacks.
+at::Tensor join_tensors(std::span<const at::Tensor* const> tensors);
+Strings join_strings(std::span<const Strings* const> strings);
+
+struct JoinLeaves {
   template <class T>
-  static T stack_structs(std::span<const T* const> structs) {
-    std::vector<std::vector<const void*>> leaves(structs.size());
-    for (std::size_t i = 0; i < structs.size(); ++i) {
-      nest::visit([&](const auto& leaf) { leaves[i].push_back(&leaf); }, *structs[i]);
+  T operator()(std::span<const T* const> leaves) const {
+    if constexpr (nest::Struct<T>) {
+      return join_structs(leaves, *this);
+    } else if constexpr (std::same_as<T, at::Tensor>) {
+      return join_tensors(leaves);
+    } else {
+      return join_strings(leaves);
     }
-    T result = *structs[0];
-    std::size_t at = 0;
-    nest::visit(
-        [&]<class Leaf>(Leaf& leaf) {
-          std::vector<const Leaf*> same;
-          for (const auto& of_one : leaves) {
-            check_same_leaves(of_one.size(), leaves[0].size());
-            same.push_back(static_cast<const Leaf*>(of_one[at]));
-          }
-          leaf = StackLeaves()(std::span<const Leaf* const>(same));
-          ++at;
-        },
-        result);
-    return result;
   }
-
-  static void check_same_leaves(std::size_t got, std::size_t expected);
 };
 
 }  // namespace detail
@@ -150,6 +166,14 @@ struct BatchedOf<T> {
 /// What elements of type T become in a batch; void for a type that cannot be batched.
 template <class T>
 using Batched = typename detail::BatchedOf<T>::type;
+
+/// The rows of one batch after the other's.
+template <class Batch>
+Batch join(const std::vector<Batch>& batches) {
+  std::vector<const Batch*> pointers;
+  for (const Batch& batch : batches) pointers.push_back(&batch);
+  return nest::zip(detail::JoinLeaves(), std::span<const Batch* const>(pointers));
+}
 
 /// Rows from..to of a leaf of a batch; fewer where it has fewer.
 at::Tensor slice_rows(const at::Tensor& batch, std::int64_t from, std::int64_t to);

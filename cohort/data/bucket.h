@@ -42,16 +42,18 @@ class Bucket : public UnaryNode<Batched<T>, T> {
   }
   ElementSpec spec() const override { return {}; }
   IteratorPtr<Batched<T>> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_->iterate(iteration), length_, options_);
+    return std::make_unique<Running>(this->input_->iterate(iteration), length_, options_,
+                                     iteration);
   }
 
  private:
   class Running : public Iterator<Batched<T>> {
    public:
-    Running(IteratorPtr<T> input, Length length, BucketOptions options)
+    Running(IteratorPtr<T> input, Length length, BucketOptions options, const Iteration& iteration)
         : input_(std::move(input)),
           length_(std::move(length)),
           options_(std::move(options)),
+          call_("bucket_by_sequence_length", iteration),
           buckets_(options_.batch_sizes.size()) {}
 
     bool next(Batched<T>& batch) override {
@@ -71,26 +73,31 @@ class Bucket : public UnaryNode<Batched<T>, T> {
     }
     /// Where the oldest element that waits was read, and which of those since then wait.
     void save(PositionWriter& position) const override {
-      std::map<std::int64_t, const KeptPosition*> waiting;
+      std::map<std::int64_t, const Waiting*> waiting;
       for (const auto& bucket : buckets_) {
-        for (const Waiting& each : bucket) waiting.emplace(each.number, &each.before);
+        for (const Waiting& each : bucket) waiting.emplace(each.number, &each);
       }
+      const Waiting* oldest = waiting.empty() ? nullptr : waiting.begin()->second;
       std::vector<std::int64_t> numbers;
-      for (const auto& [number, before] : waiting) numbers.push_back(number);
+      for (const auto& [number, each] : waiting) numbers.push_back(number);
       position.put(read_);
+      position.put(oldest ? errors_ - oldest->errors : 0);
       position.put(Position(std::move(numbers)));
-      position.put(waiting.empty() ? input_->position() : waiting.begin()->second->get());
+      position.put(oldest ? oldest->before.get() : input_->position());
     }
     void restore(PositionReader& position) override {
       const std::int64_t read = position.get();
+      const std::int64_t errors = position.get();
       const std::vector<std::int64_t> waiting = position.get_position().numbers();
       input_->go_to(position.get_position());
       read_ = waiting.empty() ? read : waiting[0];
+      std::int64_t left = errors;
       for (const std::int64_t number : waiting) {
-        read_ += input_->skip(number - read_);
+        skip_to(number, left);
         this->read();
       }
-      read_ += input_->skip(read - read_);
+      skip_to(read, left);
+      errors_ = errors;
     }
 
    private:
@@ -98,13 +105,33 @@ class Bucket : public UnaryNode<Batched<T>, T> {
       T element{};
       KeptPosition before;  // the input's
       std::int64_t number = 0;
+      std::int64_t errors = 0;  // that there were before it
     };
+
+    /// Passes over elements, of which so many can't be made.
+    void skip_to(std::int64_t number, std::int64_t& errors) {
+      while (read_ < number) {
+        const Passed passed = input_->skip(number - read_);
+        read_ += passed.count;
+        if (!passed.error) return;
+        ++errors_;
+        if (errors-- <= 0) passed.rethrow();
+      }
+    }
+    bool read_element(T& element) {
+      try {
+        return next_counted(*input_, element, read_);
+      } catch (...) {
+        ++errors_;
+        throw;
+      }
+    }
 
     /// Puts the next element into its bucket; nothing at the end.
     std::optional<std::size_t> read() {
-      Waiting waiting{{}, keeper_.of(*input_), read_};
-      if (!input_->next(waiting.element)) return std::nullopt;
-      const auto length = call_for_element("bucket_by_sequence_length", read_++, [&] {
+      Waiting waiting{{}, keeper_.of(*input_), read_, errors_};
+      if (!read_element(waiting.element)) return std::nullopt;
+      const auto length = call_(waiting.number, [&] {
         return static_cast<std::int64_t>(length_(std::as_const(waiting.element)));
       });
       const auto& bounds = options_.boundaries;
@@ -127,9 +154,11 @@ class Bucket : public UnaryNode<Batched<T>, T> {
     const IteratorPtr<T> input_;
     Length length_;
     const BucketOptions options_;
+    const UserCalls call_;
     PositionKeeper keeper_;
     std::vector<std::vector<Waiting>> buckets_;
-    std::int64_t read_ = 0;  // elements of the input
+    std::int64_t read_ = 0;    // elements of the input, with those that could not be made
+    std::int64_t errors_ = 0;  // of these
   };
 
   const Length length_;

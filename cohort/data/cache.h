@@ -1,8 +1,6 @@
 #pragma once
 
 #include "cohort/base/error.h"
-#include "cohort/base/home_process.h"
-#include "cohort/base/log.h"
 #include "cohort/base/mutex.h"
 #include "cohort/data/node.h"
 
@@ -41,34 +39,34 @@ class Cache : public UnaryNode<T> {
         : input_(std::move(input)), store_(std::move(store)), all_(stored()) {}
     bool next(T& element) override {
       if (all_) {
-        if (given_ >= all_->size()) return false;
+        if (given_ >= kept()) return false;
         element = (*all_)[given_++];
         return true;
       }
-      ++given_;
       try {
-        if (input_->next(element)) {
+        if (next_counted(*input_, element, given_)) {
           seen_.push_back(element);
           return true;
         }
       } catch (...) {
-        is_whole_ = false;
+        ++errors_;
         throw;
       }
-      --given_;
-      if (is_whole_) finish();
+      if (errors_ == 0) finish();
       return false;
     }
     void save(PositionWriter& position) const override {
-      position.put(static_cast<std::int64_t>(given_));
+      position.put(given_);
+      position.put(errors_);
     }
     /// What is not kept any more is read again.
     void restore(PositionReader& position) override {
-      const auto given = position.get();
+      const std::int64_t given = position.get();
+      const std::int64_t errors = position.get();
       if (all_) {
-        given_ = static_cast<std::size_t>(given);
+        given_ = given;
       } else {
-        this->skip(given);
+        this->retrace(given, errors);
       }
     }
 
@@ -81,85 +79,19 @@ class Cache : public UnaryNode<T> {
       const MutexLock lock(store_->mutex);
       if (!store_->all) store_->all = std::make_shared<const std::vector<T>>(std::move(seen_));
       all_ = store_->all;
-      given_ = all_->size();
+      given_ = kept();
     }
+    std::int64_t kept() const { return static_cast<std::int64_t>(all_->size()); }
 
     const IteratorPtr<T> input_;
     const std::shared_ptr<Store> store_;
     std::shared_ptr<const std::vector<T>> all_;
     std::vector<T> seen_;
-    bool is_whole_ = true;  // no element has failed: what was seen is all there is
-    std::size_t given_ = 0;
+    std::int64_t given_ = 0;   // elements, with those that could not be made
+    std::int64_t errors_ = 0;  // of these; 0: what was seen is all there is
   };
 
   const std::shared_ptr<Store> store_;
-};
-
-/// How many elements `ignore_errors` has left out.
-class ErrorCount {
- public:
-  void add() { ++*count_; }
-  std::int64_t get() const { return *count_; }
-
- private:
-  std::shared_ptr<std::atomic<std::int64_t>> count_ =
-      std::make_shared<std::atomic<std::int64_t>>(0);
-};
-
-struct IgnoreErrorsOptions {
-  bool log_warning = false;  ///< Each of them.
-  ErrorCount count = {};     ///< Keep a copy to ask it how many there were.
-};
-
-/// The input without the elements that could not be made.
-template <class T>
-class IgnoreErrors : public UnaryNode<T> {
- public:
-  IgnoreErrors(TypedPtr<T> input, ErrorCount count, bool log_warning)
-      : UnaryNode<T>(std::move(input)), count_(std::move(count)), log_warning_(log_warning) {}
-
-  std::string name() const override { return "ignore_errors"; }
-  Node::Role role() const override { return Node::Role::KEEPS; }
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<IgnoreErrors>(typed<T>(inputs[0]), count_, log_warning_);
-  }
-  std::int64_t cardinality() const override {
-    const std::int64_t all = this->input_->cardinality();
-    return all > 0 ? kUnknownCardinality : all;
-  }
-  ElementSpec spec() const override { return this->input_->spec(); }
-  IteratorPtr<T> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_->iterate(iteration), count_, log_warning_);
-  }
-
- private:
-  class Running : public Iterator<T> {
-   public:
-    Running(IteratorPtr<T> input, ErrorCount count, bool log_warning)
-        : input_(std::move(input)), count_(std::move(count)), log_warning_(log_warning) {}
-    bool next(T& element) override {
-      for (;;) {
-        try {
-          return input_->next(element);
-        } catch (const std::exception& error) {
-          if (!process_.is_current()) throw;  // after a fork the input throws for ever
-          count_.add();
-          if (log_warning_) log::warning(cat("dataset.ignore_errors: ", error.what()));
-        }
-      }
-    }
-    void save(PositionWriter& position) const override { input_->save(position); }
-    void restore(PositionReader& position) override { input_->restore(position); }
-
-   private:
-    const HomeProcess process_;
-    const IteratorPtr<T> input_;
-    ErrorCount count_;
-    const bool log_warning_;
-  };
-
-  const ErrorCount count_;
-  const bool log_warning_;
 };
 
 }  // namespace cohort::data

@@ -46,7 +46,7 @@ class Concatenate : public TypedNode<T> {
         : inputs_(std::move(inputs)), iteration_(iteration) {}
     bool next(T& element) override {
       for (; at_ < inputs_.size(); ++at_, running_ = nullptr) {
-        if (!running_) running_ = inputs_[at_]->iterate(iteration_);
+        if (!running_) begin();
         if (running_->next(element)) return true;
       }
       return false;
@@ -64,6 +64,13 @@ class Concatenate : public TypedNode<T> {
     }
 
    private:
+    /// An input that can't begin is left: an error, and then comes the next one.
+    void begin() {
+      const std::size_t at = at_++;
+      running_ = inputs_[at]->iterate(iteration_);
+      at_ = at;
+    }
+
     const std::vector<TypedPtr<T>> inputs_;
     const Iteration iteration_;
     std::size_t at_ = 0;
@@ -73,7 +80,8 @@ class Concatenate : public TypedNode<T> {
   const std::vector<TypedPtr<T>> inputs_;
 };
 
-/// Tuples of one element of each input, until one has no more.
+/// Tuples of one element of each input, until one has no more. Where one can't be made, those of
+/// the other inputs that would go with it are passed over.
 template <class Tuple, class... Ts>
 class Zip : public TypedNode<Tuple> {
  public:
@@ -107,9 +115,12 @@ class Zip : public TypedNode<Tuple> {
    public:
     explicit Running(IteratorPtr<Ts>... inputs) : inputs_(std::move(inputs)...) {}
     bool next(Tuple& element) override {
-      return [&]<std::size_t... I>(std::index_sequence<I...>) {
-        return (std::get<I>(inputs_)->next(std::get<I>(element)) && ...);
+      std::exception_ptr error;
+      const bool more = [&]<std::size_t... I>(std::index_sequence<I...>) {
+        return (next_of(*std::get<I>(inputs_), std::get<I>(element), error) && ...);
       }(std::index_sequence_for<Ts...>());
+      if (error) std::rethrow_exception(error);
+      return more;
     }
     void save(PositionWriter& position) const override {
       std::apply([&](const auto&... each) { (each->save(position), ...); }, inputs_);
@@ -119,6 +130,17 @@ class Zip : public TypedNode<Tuple> {
     }
 
    private:
+    /// False at the end. Keeps the first error.
+    template <class T>
+    static bool next_of(Iterator<T>& input, T& element, std::exception_ptr& error) {
+      try {
+        return input.next(element);
+      } catch (...) {
+        if (!error) error = std::current_exception();
+        return true;
+      }
+    }
+
     const std::tuple<IteratorPtr<Ts>...> inputs_;
   };
 

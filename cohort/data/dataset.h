@@ -11,6 +11,7 @@
 #include "cohort/data/combine.h"
 #include "cohort/data/file_cache.h"
 #include "cohort/data/flat_map.h"
+#include "cohort/data/ignore_errors.h"
 #include "cohort/data/map.h"
 #include "cohort/data/node.h"
 #include "cohort/data/repeat.h"
@@ -211,7 +212,7 @@ class Dataset {
   Dataset prefetch(std::int64_t elements = AUTOTUNE) const {
     return then<T, Prefetch<T>>(elements);
   }
-  /// Leaves out the elements that throw.
+  /// Leaves out the elements that throw; always ends.
   Dataset ignore_errors(IgnoreErrorsOptions options = {}) const {
     return then<T, IgnoreErrors<T>>(options.count, options.log_warning);
   }

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "cohort/base/error.h"
+#include "cohort/base/log.h"
 
 namespace cohort::data::detail {
 namespace {
@@ -41,6 +42,13 @@ std::string cache_path_for(const std::string& path, const std::string& header) {
   char hash[20];
   std::snprintf(hash, sizeof(hash), "%016zx", std::hash<std::string>()(header));
   return cat(path, '.', hash);
+}
+
+void warn_of_cache_left(const std::string& path) {
+  log::warning(
+      "dataset.cache: the rest of ", path,
+      " is left out: behind the damage nothing tells where the next element begins; delete "
+      "the file, so that it is made again");
 }
 
 CacheWriter::CacheWriter(std::string path, const std::string& header)

@@ -36,6 +36,8 @@ class CacheWriter {
 /// The file for the same cache on another input: beside the first.
 std::string cache_path_for(const std::string& path, const std::string& header);
 
+void warn_of_cache_left(const std::string& path);
+
 }  // namespace detail
 
 /// Keeps the elements of the first full pass without an error in a file, and gives them in all
@@ -68,8 +70,9 @@ class FileCache : public UnaryNode<T> {
   }
 
  private:
-  /// A position is the number of elements given and, in the file, where the next one starts. One
-  /// that was saved by a pass that wrote has no such place, nor can one that writes go there.
+  /// A position is the number of elements given, where in the file the next one starts, and how
+  /// many of the elements were errors. One that was saved by a pass that wrote has no such place,
+  /// nor can one that writes go there.
   static constexpr std::int64_t kNoOffset = -1;
 
   class Reading : public Iterator<T> {
@@ -77,7 +80,7 @@ class FileCache : public UnaryNode<T> {
     explicit Reading(std::unique_ptr<io::TFRecordReader> reader) : reader_(std::move(reader)) {}
     bool next(T& element) override {
       std::string_view record;
-      if (!reader_->can_go_on() || !reader_->next(record)) return false;
+      if (!next_record(record)) return false;
       ElementReader bytes(record);
       transfer(bytes, element);
       bytes.expect_end();
@@ -86,16 +89,28 @@ class FileCache : public UnaryNode<T> {
     void save(PositionWriter& position) const override {
       position.put(reader_->record() - 1);  // without the header
       position.put(reader_->offset());
+      position.put(std::int64_t{0});
     }
     void restore(PositionReader& position) override {
       const std::int64_t given = position.get();
       const std::int64_t offset = position.get();
+      position.get();  // errors, which a pass that made a whole file did not meet
       if (offset != kNoOffset) return reader_->seek(offset, given + 1);
       std::string_view record;
       for (std::int64_t i = 0; i < given; ++i) reader_->next(record);
     }
 
    private:
+    bool next_record(std::string_view& record) {
+      if (!reader_->can_go_on()) return false;
+      try {
+        return reader_->next(record);
+      } catch (...) {
+        if (!reader_->can_go_on()) detail::warn_of_cache_left(reader_->path());
+        throw;
+      }
+    }
+
     const std::unique_ptr<io::TFRecordReader> reader_;
   };
 
@@ -105,38 +120,41 @@ class FileCache : public UnaryNode<T> {
         : input_(std::move(input)), writer_(std::move(writer)) {}
     bool next(T& element) override {
       try {
-        if (!input_->next(element)) {
-          if (writer_) writer_->finish();
-          writer_ = nullptr;
-          return false;
-        }
+        const bool more = next_counted(*input_, element, given_);
+        if (writer_) more ? keep(element) : finish();
+        return more;
       } catch (...) {
-        ++given_;
+        ++errors_;
         writer_ = nullptr;  // an element is missing
         throw;
       }
-      ++given_;
-      if (writer_) {
-        transfer(bytes_, std::as_const(element));
-        writer_->write(bytes_.take());
-      }
-      return true;
     }
     void save(PositionWriter& position) const override {
       position.put(given_);
       position.put(kNoOffset);
+      position.put(errors_);
     }
     void restore(PositionReader& position) override {
       const std::int64_t given = position.get();
       position.get();
-      this->skip(given);
+      this->retrace(given, position.get());
     }
 
    private:
+    void keep(const T& element) {
+      transfer(bytes_, element);
+      writer_->write(bytes_.take());
+    }
+    void finish() {
+      writer_->finish();
+      writer_ = nullptr;
+    }
+
     const IteratorPtr<T> input_;
     std::unique_ptr<detail::CacheWriter> writer_;  // null: finished, or nothing is kept
     ElementWriter bytes_;
-    std::int64_t given_ = 0;
+    std::int64_t given_ = 0;   // elements, with those that could not be made or kept
+    std::int64_t errors_ = 0;  // of these
   };
 
   const std::string path_;

@@ -34,10 +34,23 @@ std::int64_t TFRecordFormat::Reader::next_batch(std::int64_t count, Strings& bat
   return got;
 }
 
-CsvFormat::Reader::Reader(const std::string& path, const CsvFormat& format)
-    : rows(path, format.options) {
-  std::vector<std::string> names;
-  if (format.header) rows.next(names);
+bool CsvFormat::Reader::next(std::vector<std::string>& element) {
+  if (std::exchange(is_at_header, false) && !rows.next(element)) return false;
+  return rows.next(element);
+}
+
+/// The first good row of the file says how many fields there are.
+void CsvFormat::Reader::seek(std::int64_t offset, std::int64_t line) {
+  std::vector<std::string> first;
+  while (rows.offset() < offset && rows.can_go_on() && first.empty()) {
+    try {
+      if (!rows.next(first)) break;
+    } catch (const InvalidArgument&) {
+      first.clear();
+    }
+  }
+  rows.seek(offset, line);
+  is_at_header = has_header && offset == 0;
 }
 
 void detail::warn_of_file_left(const char* format, const std::string& path) {

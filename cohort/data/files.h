@@ -77,12 +77,14 @@ struct CsvFormat {
   bool header = false;  ///< The first row of each file is names, and no element.
 
   struct Reader {
-    Reader(const std::string& path, const CsvFormat& format);
-    bool next(std::vector<std::string>& element) { return rows.next(element); }
+    Reader(const std::string& path, const CsvFormat& format)
+        : rows(path, format.options), has_header(format.header), is_at_header(format.header) {}
+    bool next(std::vector<std::string>& element);
     std::pair<std::int64_t, std::int64_t> place() const { return {rows.offset(), rows.line()}; }
-    void seek(std::int64_t offset, std::int64_t line) { rows.seek(offset, line); }
-    bool goes_on_after_error() const { return true; }
+    void seek(std::int64_t offset, std::int64_t line);
+    bool goes_on_after_error() const { return rows.can_go_on(); }
     io::CsvReader rows;
+    bool has_header, is_at_header;
   };
 };
 
@@ -117,8 +119,6 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
  private:
   class Running : public Iterator<T> {
    public:
-    using Batch = typename Iterator<T>::Batch;
-
     Running(IteratorPtr<std::string> names, Format format)
         : names_(std::move(names)), format_(std::move(format)) {}
 
@@ -129,11 +129,11 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
       }
       return false;
     }
-    std::int64_t next_batch(std::int64_t count, Batch& batch) override {
-      if constexpr (requires { reader_->next_batch(count, batch); }) {
-        return join_batches(count, batch);
+    Passed gather(std::int64_t count, Gathered<T>& batch) override {
+      if constexpr (requires(Part& part) { reader_->next_batch(count, part); }) {
+        return gather_parts(count, batch);
       } else {
-        return Iterator<T>::next_batch(count, batch);
+        return Iterator<T>::gather(count, batch);
       }
     }
     void save(PositionWriter& position) const override {
@@ -151,6 +151,8 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
     }
 
    private:
+    using Part = typename Gathered<T>::Batch;
+
     /// Makes sure that a file is open; false if there are no more.
     bool open() {
       if (reader_) return true;
@@ -173,22 +175,23 @@ class ReadFiles : public UnaryNode<typename Format::Element, std::string> {
       detail::warn_of_file_left(Format::kName, path_);
       reader_.reset();
     }
-    std::int64_t join_batches(std::int64_t count, Batch& batch) {
-      std::vector<Batch> parts;
-      std::int64_t rows = 0;
-      while (rows < count && open()) {
-        Batch part;
-        const std::int64_t some = reading([&] { return reader_->next_batch(count - rows, part); });
-        if (some == 0) {
-          reader_.reset();
-          continue;
-        }
-        rows += some;
-        parts.push_back(std::move(part));
+    Passed gather_parts(std::int64_t count, Gathered<T>& batch) {
+      Passed passed;
+      try {
+        while (passed.count < count && open()) gather_part(count, batch, passed);
+      } catch (...) {
+        ++passed.count;
+        passed.error = std::current_exception();
       }
-      if (parts.size() == 1) batch = std::move(parts[0]);
-      if (parts.size() > 1) batch = Batch::cat(std::span<const Batch>(parts));
-      return rows;
+      return passed;
+    }
+    void gather_part(std::int64_t count, Gathered<T>& batch, Passed& passed) {
+      Part part;
+      const std::int64_t left = count - passed.count;
+      const std::int64_t some = reading([&] { return reader_->next_batch(left, part); });
+      if (some == 0) return reader_.reset();
+      passed.count += some;
+      batch.add(std::move(part), some);
     }
 
     const IteratorPtr<std::string> names_;

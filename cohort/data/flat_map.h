@@ -102,13 +102,13 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
 
   class Running : public Iterator<Out> {
    public:
-    Running(TypedPtr<In> input, F fn, std::string name, InterleaveOptions options,
+    Running(TypedPtr<In> input, F fn, const std::string& name, InterleaveOptions options,
             const Iteration& iteration)
         : input_(std::move(input)),
           fn_(std::move(fn)),
-          name_(std::move(name)),
           options_(options),
           iteration_(iteration),
+          call_(name, iteration),
           running_input_(input_->iterate(iteration)),
           cycle_(options.cycle_length) {}
 
@@ -189,8 +189,7 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
       ended_ = !running_input_->next(element);
       if (ended_) return;
       opened.number = opened_++;
-      const auto dataset =
-          call_for_element(name_, opened.number, [&] { return fn_(std::as_const(element)); });
+      const auto dataset = call_(opened.number, [&] { return fn_(std::as_const(element)); });
       opened.running = dataset.node()->iterate(iteration_.inner(opened.number));
       if (options_.parallel) {
         opened.running =
@@ -201,9 +200,9 @@ class Interleave : public UnaryNode<typename std::invoke_result_t<F&, const In&>
 
     const TypedPtr<In> input_;
     F fn_;
-    const std::string name_;
     const InterleaveOptions options_;
     const Iteration iteration_;
+    const UserCalls call_;
     IteratorPtr<In> running_input_;
     PositionKeeper keeper_;
     std::vector<Lane> cycle_;

@@ -113,11 +113,10 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
 
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
     const std::uint64_t seed = mix(iteration.seed, this->depth(), iteration.epoch);
-    auto transform = [shared = shared_, seed, input_spec = this->input_->spec()](
-                         In&& element, std::int64_t number) -> Out {
+    auto transform = [shared = shared_, seed, call = UserCalls("map", iteration),
+                      input_spec = this->input_->spec()](In&& element, std::int64_t number) -> Out {
       const auto generator = [&] { return detail::element_generator(mix(seed, number)); };
-      Out made = call_for_element("map", number,
-                                  [&] { return detail::call_map(shared->fn, element, generator); });
+      Out made = call(number, [&] { return detail::call_map(shared->fn, element, generator); });
       shared->spec.learn(made, input_spec);
       return made;
     };
@@ -145,14 +144,14 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
         : input_(std::move(input)), transform_(std::move(transform)) {}
     bool next(Out& element) override {
       In input{};
-      if (!input_->next(input)) return false;
-      element = transform_(std::move(input), number_++);
+      if (!next_counted(*input_, input, number_)) return false;
+      element = transform_(std::move(input), number_ - 1);
       return true;
     }
-    std::int64_t skip(std::int64_t count) override {
-      const std::int64_t skipped = input_->skip(count);
-      number_ += skipped;
-      return skipped;
+    Passed skip(std::int64_t count) override {
+      const Passed passed = input_->skip(count);
+      number_ += passed.count;
+      return passed;
     }
     void save(PositionWriter& position) const override {
       position.put(number_);
@@ -166,7 +165,7 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
    private:
     const IteratorPtr<In> input_;
     const Transform transform_;
-    std::int64_t number_ = 0;
+    std::int64_t number_ = 0;  // of the next element
   };
 
   class Parallel : public Iterator<Out> {
@@ -174,6 +173,7 @@ class Map : public UnaryNode<detail::Mapped<F, In>, In> {
     Parallel(IteratorPtr<In> input, Transform transform, const ReadAheadOptions& options)
         : ahead_(std::move(input), std::move(transform), options) {}
     bool next(Out& element) override { return ahead_->next(element); }
+    Passed skip(std::int64_t count) override { return ahead_->skip(count); }
     void save(PositionWriter& position) const override {
       if (!ahead_->ordered()) {
         throw ValueError("iterator.position",
@@ -213,17 +213,17 @@ class Filter : public UnaryNode<T> {
   }
   ElementSpec spec() const override { return this->input_->spec(); }
   IteratorPtr<T> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_->iterate(iteration), predicate_);
+    return std::make_unique<Running>(this->input_->iterate(iteration), predicate_, iteration);
   }
 
  private:
   class Running : public Iterator<T> {
    public:
-    Running(IteratorPtr<T> input, F predicate)
-        : input_(std::move(input)), predicate_(std::move(predicate)) {}
+    Running(IteratorPtr<T> input, F predicate, const Iteration& iteration)
+        : input_(std::move(input)), predicate_(std::move(predicate)), call_("filter", iteration) {}
     bool next(T& element) override {
-      while (input_->next(element)) {
-        if (call_for_element("filter", number_++, [&] { return holds(element); })) return true;
+      while (next_counted(*input_, element, number_)) {
+        if (call_(number_ - 1, [&] { return holds(element); })) return true;
       }
       return false;
     }
@@ -247,6 +247,7 @@ class Filter : public UnaryNode<T> {
 
     const IteratorPtr<T> input_;
     F predicate_;
+    const UserCalls call_;
     std::int64_t number_ = 0;  // of the next element of the input
   };
 
@@ -282,6 +283,7 @@ class Prefetch : public UnaryNode<T> {
               ReadAheadOptions{.capacity = elements < 0 ? 2 : elements, .autotune = elements < 0}) {
     }
     bool next(T& element) override { return ahead_->next(element); }
+    Passed skip(std::int64_t count) override { return ahead_->skip(count); }
     /// That of the input, so that one with any number of elements ahead can go on.
     void save(PositionWriter& position) const override { ahead_->save_input(position); }
     void restore(PositionReader& position) override { ahead_->restore_input(position); }

@@ -24,6 +24,8 @@ struct Iteration {
   std::uint64_t seed = 0;   ///< For random stages that were not given one.
   std::uint64_t epoch = 0;  ///< Another number for each pass.
   bool in_order = false;    ///< Stages that may give elements out of order do not.
+  /// Whoever asks goes on after every error: what can't begin is not asked to begin again.
+  bool errors_are_ignored = false;
 
   /// Pass number n over something inside of this one.
   Iteration inner(std::uint64_t n) const;
@@ -116,7 +118,7 @@ std::string position_kinds(const Node& node);
 template <class T>
 class Rows {
  public:
-  using Batch = typename Iterator<T>::Batch;
+  using Batch = typename Gathered<T>::Batch;
 
   virtual ~Rows() = default;
   virtual std::int64_t size() const = 0;
@@ -124,6 +126,9 @@ class Rows {
   /// Rows in this order as one batch; there may be none.
   virtual Batch gather(std::span<const std::int64_t> rows) const = 0;
   virtual ElementSpec spec() const = 0;
+  /// The stage whose function of the user's makes each row when it is asked for, so that one may
+  /// fail and the next one not; null for rows that are there.
+  virtual const char* made_by() const { return nullptr; }
 };
 
 template <class T>

@@ -53,19 +53,30 @@ class ReadAhead {
   bool next(Out& element) {
     threads_.process().require("iterator.next", "pipeline");
     start();
-    std::unique_lock lock(mutex_);
-    if (!has_ready()) wait_for_element(lock);
-    const auto ready = find_ready();
-    if (ready == slots_.end()) return false;  // the end
-    Slot slot = std::move(**ready);
-    slots_.erase(ready);
-    delivered_ = std::move(slot.behind);
-    ++given_;
-    lock.unlock();
-    room_.notify_one();
-    if (slot.error) std::rethrow_exception(slot.error);
-    element = *std::move(slot.element);
+    std::optional<Slot> slot = take_ready();
+    if (!slot) return false;
+    if (slot->error) std::rethrow_exception(slot->error);
+    element = *std::move(slot->element);
     return true;
+  }
+
+  /// Passes over elements. Nobody wants to know of an input what could not be made of it: an error
+  /// is only one of the input itself, whether its elements are made yet or not.
+  Passed skip(std::int64_t count) {
+    threads_.process().require("iterator.next", "pipeline");
+    Passed passed;
+    if (threads_.empty()) {
+      passed = input_->skip(count);
+      taken_ = given_ += passed.count;
+      return passed;
+    }
+    while (passed.count < count && !passed.error) {
+      std::optional<Slot> slot = take_ready();
+      if (!slot) break;
+      ++passed.count;
+      if (slot->has_no_input) passed.error = slot->error;
+    }
+    return passed;
   }
 
   /// How many elements it gave.
@@ -95,6 +106,7 @@ class ReadAhead {
     KeptPosition behind;  // the input's, after it gave what this is made of
     std::optional<Out> element;
     std::exception_ptr error;
+    bool has_no_input = false;  // the error is of the input
     bool ready() const { return element || error; }
   };
   using Slots = std::deque<std::unique_ptr<Slot>>;
@@ -114,6 +126,21 @@ class ReadAhead {
     }
     room_.notify_all();
     threads_.join();
+  }
+
+  /// Waits for the next element, or an error in its place; nothing at the end.
+  std::optional<Slot> take_ready() {
+    std::unique_lock lock(mutex_);
+    if (!has_ready()) wait_for_element(lock);
+    const auto ready = find_ready();
+    if (ready == slots_.end()) return std::nullopt;
+    Slot slot = std::move(**ready);
+    slots_.erase(ready);
+    delivered_ = std::move(slot.behind);
+    ++given_;
+    lock.unlock();
+    room_.notify_one();
+    return slot;
   }
 
   typename Slots::iterator find_ready() {
@@ -165,9 +192,10 @@ class ReadAhead {
       ended = !input_->next(input);
     } catch (...) {
       slot->error = std::current_exception();
+      slot->has_no_input = true;
     }
     if (!ended) slot->behind = keeper_.of(*input_);
-    const bool failed = slot->error != nullptr;
+    const bool failed = slot->has_no_input;
     const std::lock_guard lock(mutex_);
     if (ended) {
       ended_ = true;

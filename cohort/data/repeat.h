@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cohort/base/error.h"
+#include "cohort/data/ignore_errors.h"
 #include "cohort/data/node.h"
 
 namespace cohort::data {
@@ -34,23 +35,24 @@ class Repeat : public KeepingNode<Repeat, T> {
         : input_(std::move(input)), times_(times), iteration_(iteration) {}
     bool next(T& element) override {
       while (pass_ != times_) {
-        if (!running_) running_ = input_->iterate(iteration_.inner(pass_));
-        if (running_->next(element)) {
-          gave_ = true;
-          return true;
-        }
+        begin_pass();
+        if (next_of_pass(element)) return true;
         end_pass();
       }
       return false;
     }
-    std::int64_t skip(std::int64_t count) override {
-      std::int64_t skipped = 0;
-      while (skipped < count && pass_ != times_) {
-        if (!running_) running_ = input_->iterate(iteration_.inner(pass_));
-        const std::int64_t some = running_->skip(count - skipped);
-        gave_ = gave_ || some > 0;
-        skipped += some;
-        if (skipped < count) end_pass();
+    Passed skip(std::int64_t count) override {
+      Passed skipped;
+      try {
+        while (skipped.count < count && pass_ != times_) {
+          begin_pass();
+          skip_in_pass(count, skipped);
+          if (skipped.error) return skipped;
+          if (skipped.count < count) end_pass();
+        }
+      } catch (...) {
+        ++skipped.count;
+        skipped.error = std::current_exception();
       }
       return skipped;
     }
@@ -70,6 +72,44 @@ class Repeat : public KeepingNode<Repeat, T> {
     }
 
    private:
+    /// A pass that can't begin is tried again only where somebody looks at the errors; else it is
+    /// left out, and of endlessly many all that would follow.
+    void begin_pass() {
+      if (running_) return;
+      try {
+        running_ = input_->iterate(iteration_.inner(pass_));
+      } catch (...) {
+        if (iteration_.errors_are_ignored) {
+          if (times_ < 0) {
+            detail::warn_of_no_beginning(cat("pass ", pass_, " of repeat"),
+                                         "the dataset ends here");
+          }
+          note_error();
+          end_pass();
+        }
+        throw;
+      }
+    }
+    bool next_of_pass(T& element) {
+      try {
+        const bool more = running_->next(element);
+        gave_ = gave_ || more;
+        return more;
+      } catch (...) {
+        note_error();
+        throw;
+      }
+    }
+    void skip_in_pass(std::int64_t count, Passed& skipped) {
+      Passed some = running_->skip(count - skipped.count);
+      if (some.error) note_error();
+      gave_ = gave_ || some.count > (some.error ? 1 : 0);
+      skipped.count += some.count;
+      skipped.error = std::move(some.error);
+    }
+    /// The next pass may have elements all the same; but nobody waits for the last of endlessly
+    /// many.
+    void note_error() { gave_ = gave_ || times_ >= 0; }
     /// An empty input is not asked for ever.
     void end_pass() {
       running_ = nullptr;
@@ -82,7 +122,7 @@ class Repeat : public KeepingNode<Repeat, T> {
     const Iteration iteration_;
     IteratorPtr<T> running_;
     std::int64_t pass_ = 0;
-    bool gave_ = false;  // in this pass
+    bool gave_ = false;  // in this pass, or an error of finitely many passes
   };
 
   const std::int64_t times_;

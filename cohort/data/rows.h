@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cohort/data/node.h"
+#include "cohort/data/user_function.h"
 
 namespace cohort::data {
 
@@ -29,10 +30,10 @@ class RowNumbers : public TypedNode<std::int64_t> {
       row = next_++;
       return true;
     }
-    std::int64_t skip(std::int64_t count) override {
+    Passed skip(std::int64_t count) override {
       const std::int64_t skipped = std::min(count, count_ - next_);
       next_ += skipped;
-      return skipped;
+      return {skipped};
     }
     void save(PositionWriter& position) const override { position.put(next_); }
     void restore(PositionReader& position) override { next_ = position.get(); }
@@ -49,31 +50,37 @@ class RowNumbers : public TypedNode<std::int64_t> {
 template <class T>
 class RowsIterator : public Iterator<T> {
  public:
-  RowsIterator(std::shared_ptr<const Rows<T>> rows, IteratorPtr<std::int64_t> numbers)
-      : rows_(std::move(rows)), numbers_(std::move(numbers)) {}
+  RowsIterator(std::shared_ptr<const Rows<T>> rows, IteratorPtr<std::int64_t> numbers,
+               const Iteration& iteration)
+      : rows_(std::move(rows)), numbers_(std::move(numbers)) {
+    if (const char* stage = rows_->made_by()) make_.emplace(stage, iteration);
+  }
 
   bool next(T& element) override {
     std::int64_t row = 0;
     if (!numbers_->next(row)) return false;
-    element = rows_->at(row);
+    element = make_ ? (*make_)(row, [&] { return rows_->at(row); }) : rows_->at(row);
     return true;
   }
-  std::int64_t next_batch(std::int64_t count, typename Iterator<T>::Batch& batch) override {
+  Passed gather(std::int64_t count, Gathered<T>& batch) override {
+    if (make_) return Iterator<T>::gather(count, batch);
     wanted_.clear();
-    std::int64_t row = 0;
-    while (static_cast<std::int64_t>(wanted_.size()) < count && numbers_->next(row)) {
-      wanted_.push_back(row);
+    Passed passed = numbers_->pass(count, [&](std::int64_t row) { wanted_.push_back(row); });
+    try {
+      batch.add(rows_->gather(wanted_), static_cast<std::int64_t>(wanted_.size()));
+    } catch (...) {
+      passed.error = std::current_exception();
     }
-    batch = rows_->gather(wanted_);
-    return static_cast<std::int64_t>(wanted_.size());
+    return passed;
   }
-  std::int64_t skip(std::int64_t count) override { return numbers_->skip(count); }
+  Passed skip(std::int64_t count) override { return numbers_->skip(count); }
   void save(PositionWriter& position) const override { numbers_->save(position); }
   void restore(PositionReader& position) override { numbers_->restore(position); }
 
  private:
   const std::shared_ptr<const Rows<T>> rows_;
   const IteratorPtr<std::int64_t> numbers_;
+  std::optional<const UserCalls> make_;  // none: the rows are there
   std::vector<std::int64_t> wanted_;
 };
 
@@ -96,7 +103,7 @@ class RowsNode : public TypedNode<T> {
   ElementSpec spec() const override { return rows_->spec(); }
   NumberedRows<T> numbered_rows() const override { return {rows_, numbers_}; }
   IteratorPtr<T> iterate(const Iteration& iteration) const override {
-    return std::make_unique<RowsIterator<T>>(rows_, numbers_->iterate(iteration));
+    return std::make_unique<RowsIterator<T>>(rows_, numbers_->iterate(iteration), iteration);
   }
 
  private:
@@ -115,7 +122,8 @@ NumberedRows<T> KeepingNode<Stage, T>::numbered_rows() const {
 template <template <class> class Stage, class T>
 IteratorPtr<T> KeepingNode<Stage, T>::iterate(const Iteration& iteration) const {
   if (const NumberedRows<T> rows = numbered_rows()) {
-    return std::make_unique<RowsIterator<T>>(rows.rows, rows.numbers->iterate(iteration));
+    return std::make_unique<RowsIterator<T>>(rows.rows, rows.numbers->iterate(iteration),
+                                             iteration);
   }
   return self().run(iteration);
 }

@@ -36,14 +36,14 @@ class Enumerate : public UnaryNode<std::pair<std::int64_t, T>, T> {
    public:
     Running(IteratorPtr<T> input, std::int64_t start) : input_(std::move(input)), next_(start) {}
     bool next(Out& element) override {
-      if (!input_->next(element.second)) return false;
-      element.first = next_++;
+      if (!next_counted(*input_, element.second, next_)) return false;
+      element.first = next_ - 1;
       return true;
     }
-    std::int64_t skip(std::int64_t count) override {
-      const std::int64_t skipped = input_->skip(count);
-      next_ += skipped;
-      return skipped;
+    Passed skip(std::int64_t count) override {
+      const Passed passed = input_->skip(count);
+      next_ += passed.count;
+      return passed;
     }
     void save(PositionWriter& position) const override {
       position.put(next_);
@@ -81,31 +81,51 @@ class Scan
   bool depends_on_earlier_elements() const override { return true; }
   ElementSpec spec() const override { return {}; }
   IteratorPtr<Out> iterate(const Iteration& iteration) const override {
-    return std::make_unique<Running>(this->input_->iterate(iteration), initial_, fn_);
+    return std::make_unique<Running>(this->input_->iterate(iteration), initial_, fn_, iteration);
   }
 
  private:
   class Running : public Iterator<Out> {
    public:
-    Running(IteratorPtr<T> input, State state, F fn)
-        : input_(std::move(input)), state_(std::move(state)), fn_(std::move(fn)) {}
+    Running(IteratorPtr<T> input, State state, F fn, const Iteration& iteration)
+        : input_(std::move(input)),
+          state_(std::move(state)),
+          fn_(std::move(fn)),
+          call_("scan", iteration) {}
     bool next(Out& element) override {
+      try {
+        return make(element);
+      } catch (...) {
+        ++errors_;
+        throw;
+      }
+    }
+    void save(PositionWriter& position) const override {
+      position.put(given_);
+      position.put(errors_);
+    }
+    void restore(PositionReader& position) override {
+      const std::int64_t given = position.get();
+      this->retrace(given, position.get());
+    }
+
+   private:
+    bool make(Out& element) {
       T input{};
-      if (!input_->next(input)) return false;
-      auto [state, made] = call_for_element(
-          "scan", given_++, [&] { return fn_(std::as_const(state_), std::as_const(input)); });
+      if (!next_counted(*input_, input, given_)) return false;
+      auto [state, made] =
+          call_(given_ - 1, [&] { return fn_(std::as_const(state_), std::as_const(input)); });
       state_ = std::move(state);
       element = std::move(made);
       return true;
     }
-    void save(PositionWriter& position) const override { position.put(given_); }
-    void restore(PositionReader& position) override { this->skip(position.get()); }
 
-   private:
     const IteratorPtr<T> input_;
     State state_;
     F fn_;
-    std::int64_t given_ = 0;
+    const UserCalls call_;
+    std::int64_t given_ = 0;   // elements, with those that could not be made
+    std::int64_t errors_ = 0;  // of these
   };
 
   const State initial_;
@@ -151,11 +171,9 @@ class Window : public UnaryNode<std::vector<T>, T> {
     Running(IteratorPtr<T> input, WindowOptions options)
         : input_(std::move(input)), options_(options) {}
     bool next(std::vector<T>& window) override {
+      pass_gap();
       const std::int64_t span = (options_.size - 1) * options_.stride + 1;
-      while (static_cast<std::int64_t>(held_.size()) < span) {
-        Held held{{}, keeper_.of(*input_)};
-        if (!input_->next(held.element)) break;
-        held_.push_back(std::move(held));
+      while (static_cast<std::int64_t>(held_.size()) < span && hold_next()) {
       }
       const auto held = static_cast<std::int64_t>(held_.size());
       if (held == 0 || (held < span && options_.drop_remainder)) return false;
@@ -167,26 +185,54 @@ class Window : public UnaryNode<std::vector<T>, T> {
       return true;
     }
     void save(PositionWriter& position) const override {
-      position.put(held_.empty() ? input_->position() : held_.front().before.get());
+      position.put(gap_);
+      const Held* first = held_.empty() ? nullptr : &held_.front();
+      position.put(first ? asked_ - first->asked : 0);
+      position.put(first ? errors_ - first->errors : 0);
+      position.put(first ? first->before.get() : input_->position());
     }
-    void restore(PositionReader& position) override { input_->go_to(position.get_position()); }
+    void restore(PositionReader& position) override {
+      gap_ = position.get();
+      const std::int64_t asked = position.get(), errors = position.get();
+      input_->go_to(position.get_position());
+      ask_again(asked, errors, [this] { return hold_next(); });
+    }
 
    private:
     struct Held {
       T element{};
-      KeptPosition before;  // the input's
+      KeptPosition before;                 // the input's
+      std::int64_t asked = 0, errors = 0;  // of the input, before
     };
+    bool hold_next() {
+      Held held{{}, keeper_.of(*input_), asked_, errors_};
+      try {
+        if (!next_counted(*input_, held.element, asked_)) return false;
+      } catch (...) {
+        ++errors_;
+        throw;
+      }
+      held_.push_back(std::move(held));
+      return true;
+    }
     void shift() {
       const auto held = static_cast<std::int64_t>(held_.size());
       const std::int64_t dropped = std::min(held, options_.shift);
       held_.erase(held_.begin(), held_.begin() + dropped);
-      input_->skip(options_.shift - dropped);
+      gap_ = options_.shift - dropped;
+    }
+    void pass_gap() {
+      const Passed passed = input_->skip(gap_);
+      gap_ -= passed.count;
+      passed.rethrow();
     }
 
     const IteratorPtr<T> input_;
     const WindowOptions options_;
     PositionKeeper keeper_;
     std::deque<Held> held_;
+    std::int64_t asked_ = 0, errors_ = 0;  // of the input
+    std::int64_t gap_ = 0;                 // elements between the last window and the next
   };
 
   const WindowOptions options_;

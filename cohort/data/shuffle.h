@@ -58,7 +58,7 @@ class Shuffle : public KeepingNode<Shuffle, T> {
 
     bool next(T& element) override {
       if (given_ == order_.size() && !next_block()) return false;
-      // One in, one out; more only after going back to a position.
+      // One in, one out.
       while (coming_.size() <= given_ && read_into(coming_)) {
       }
       element = std::move(block_[order_[given_++]]);
@@ -67,26 +67,42 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     void save(PositionWriter& position) const override {
       const bool inside = !order_.empty();
       position.put(inside ? number_ - 1 : number_);
-      position.put(static_cast<std::uint64_t>(inside ? given_ : 0));
+      position.put(inside ? static_cast<std::int64_t>(given_) : -1);
+      position.put(inside ? errors_in_block_ : 0);
+      position.put(static_cast<std::int64_t>(coming_.size()) + errors_in_coming_);
+      position.put(errors_in_coming_);
       position.put(inside   ? start_of_block_.get()
                    : begun_ ? start_of_coming_.get()
                             : input_->position());
     }
     void restore(PositionReader& position) override {
       number_ = position.get_unsigned();
-      const std::uint64_t given = position.get_unsigned();
+      const std::int64_t given = position.get(), errors_in_block = position.get();
+      const std::int64_t asked = position.get(), errors = position.get();
       input_->go_to(position.get_position());
-      if (given > 0 && next_block()) given_ = std::min<std::size_t>(given, order_.size());
+      if (given >= 0) {
+        ask_again(errors_in_block + 1, errors_in_block, [this] {
+          next_block();
+          return false;  // there
+        });
+        given_ = std::min(static_cast<std::size_t>(given), order_.size());
+      }
+      if (asked > 0) begin();
+      ask_again(asked, errors, [this] { return read_into(coming_); });
     }
 
    private:
-    /// Nothing has changed but what is coming when the input throws.
-    bool next_block() {
+    void begin() {
       if (!begun_) start_of_coming_ = keeper_.of(*input_);
       begun_ = true;
+    }
+    /// Nothing has changed but what is coming when the input throws.
+    bool next_block() {
+      begin();
       while (read_into(coming_)) {  // the first block, or one after going back to a position
       }
       start_of_block_ = std::exchange(start_of_coming_, keeper_.of(*input_));
+      errors_in_block_ = std::exchange(errors_in_coming_, 0);
       block_ = std::exchange(coming_, {});
       coming_.reserve(block_.size());
       order_ = permutation(static_cast<std::int64_t>(block_.size()), mix(seed_, number_++));
@@ -96,7 +112,12 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     bool read_into(std::vector<T>& block) {
       if (ended_ || static_cast<std::int64_t>(block.size()) >= buffer_) return false;
       T element{};
-      ended_ = !input_->next(element);
+      try {
+        ended_ = !input_->next(element);
+      } catch (...) {
+        ++errors_in_coming_;
+        throw;
+      }
       if (!ended_) block.push_back(std::move(element));
       return !ended_;
     }
@@ -110,6 +131,7 @@ class Shuffle : public KeepingNode<Shuffle, T> {
     std::uint64_t number_ = 0;         // of the block that is coming
     PositionKeeper keeper_;
     KeptPosition start_of_block_, start_of_coming_;
+    std::int64_t errors_in_block_ = 0, errors_in_coming_ = 0;
     bool begun_ = false;
     bool ended_ = false;
   };

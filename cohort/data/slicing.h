@@ -36,10 +36,10 @@ class Take : public KeepingNode<Take, T> {
       ++taken_;  // also when it throws: a broken element is one of the first too
       return input_->next(element);
     }
-    std::int64_t next_batch(std::int64_t count, typename Iterator<T>::Batch& batch) override {
-      return took(input_->next_batch(limited(count), batch));
+    Passed gather(std::int64_t count, Gathered<T>& batch) override {
+      return took(input_->gather(limited(count), batch));
     }
-    std::int64_t skip(std::int64_t count) override { return took(input_->skip(limited(count))); }
+    Passed skip(std::int64_t count) override { return took(input_->skip(limited(count))); }
     void save(PositionWriter& position) const override {
       position.put(taken_);
       input_->save(position);
@@ -53,9 +53,9 @@ class Take : public KeepingNode<Take, T> {
     std::int64_t limited(std::int64_t count) const {
       return count_ < 0 ? count : std::min(count, count_ - taken_);
     }
-    std::int64_t took(std::int64_t count) {
-      taken_ += count;
-      return count;
+    Passed took(Passed passed) {
+      taken_ += passed.count;
+      return passed;
     }
 
     const IteratorPtr<T> input_;
@@ -87,32 +87,39 @@ class Skip : public KeepingNode<Skip, T> {
  private:
   class Running : public Iterator<T> {
    public:
-    Running(IteratorPtr<T> input, std::int64_t count) : input_(std::move(input)), count_(count) {}
-    bool next(T& element) override { return begin() && input_->next(element); }
-    std::int64_t next_batch(std::int64_t count, typename Iterator<T>::Batch& batch) override {
-      return begin() ? input_->next_batch(count, batch) : 0;
+    Running(IteratorPtr<T> input, std::int64_t count) : input_(std::move(input)), left_(count) {}
+    bool next(T& element) override {
+      begin().rethrow();
+      return left_ == 0 && input_->next(element);
     }
-    std::int64_t skip(std::int64_t count) override { return begin() ? input_->skip(count) : 0; }
+    Passed gather(std::int64_t count, Gathered<T>& batch) override {
+      Passed begun = begin();
+      return left_ == 0 && !begun.error ? input_->gather(count, batch) : begun;
+    }
+    Passed skip(std::int64_t count) override {
+      Passed begun = begin();
+      return left_ == 0 && !begun.error ? input_->skip(count) : begun;
+    }
     void save(PositionWriter& position) const override {
-      position.put(std::int64_t{begun_});
+      position.put(left_);
       input_->save(position);
     }
     void restore(PositionReader& position) override {
-      begun_ = position.get() != 0;
+      left_ = position.get();
       input_->restore(position);
     }
 
    private:
-    bool begin() {
-      if (count_ < 0) return false;
-      if (!begun_) input_->skip(count_);
-      begun_ = true;
-      return true;
+    /// An error among the elements that are left out is an error of the stage, and one element.
+    Passed begin() {
+      if (left_ <= 0) return {};
+      Passed passed = input_->skip(left_);
+      left_ -= passed.count;
+      return {passed.error ? 1 : 0, std::move(passed.error)};
     }
 
     const IteratorPtr<T> input_;
-    const std::int64_t count_;
-    bool begun_ = false;
+    std::int64_t left_;  // to be left out; negative: all
   };
 
   const std::int64_t count_;
@@ -168,11 +175,10 @@ class Shard : public KeepingNode<Shard, T> {
     bool next(T& element) override {
       if (!begun_ && shard_.strict) return first(element);
       begun_ = true;
-      const std::int64_t passed = input_->skip(ahead_);
-      ahead_ -= passed;
-      if (ahead_ > 0 || !input_->next(element)) return false;
-      ahead_ = shard_.count - 1;
-      return true;
+      pass();
+      if (ahead_ > 0) return false;
+      ahead_ = shard_.count - 1;  // also when it throws: a broken element is this shard's own
+      return input_->next(element);
     }
     void save(PositionWriter& position) const override {
       position.put(std::int64_t{begun_});
@@ -186,17 +192,27 @@ class Shard : public KeepingNode<Shard, T> {
     }
 
    private:
-    /// The first round must give every shard an element, or none is left out silently.
+    /// The first round must give every shard an element, or none is left out silently. One that
+    /// can't be made is an error on its own shard.
     bool first(T& element) {
       begun_ = true;
-      std::int64_t elements = input_->skip(shard_.index);
-      if (elements < shard_.index || !input_->next(element)) return false;
-      ++elements;
+      pass();
+      if (ahead_ > 0) return false;
+      ahead_ = shard_.count - 1;
+      if (!input_->next(element)) return false;
       const std::int64_t others = shard_.count - 1 - shard_.index;
-      elements += input_->skip(others);
-      if (elements < shard_.count) throw_too_few_elements(shard_, elements);
-      ahead_ = shard_.index;
+      const Passed passed = input_->skip(others);
+      ahead_ -= passed.count;
+      if (!passed.error && passed.count < others) {
+        throw_too_few_elements(shard_, shard_.index + 1 + passed.count);
+      }
       return true;
+    }
+    /// The elements of other shards.
+    void pass() {
+      const Passed passed = input_->skip(ahead_);
+      ahead_ -= passed.count;
+      passed.rethrow();
     }
 
     const IteratorPtr<T> input_;
@@ -230,13 +246,14 @@ class AssertCardinality : public KeepingNode<AssertCardinality, T> {
    public:
     Running(IteratorPtr<T> input, std::int64_t count) : input_(std::move(input)), count_(count) {}
     bool next(T& element) override {
+      if (seen_ > count_) return false;
       const bool more = input_->next(element);
-      if (more && seen_ == count_) throw_other_cardinality(count_, seen_, more);
-      if (!more && seen_ != count_) {  // says so once
-        throw_other_cardinality(count_, std::exchange(seen_, count_), more);
+      if (more == (seen_ < count_)) {
+        seen_ += more;
+        return more;
       }
-      seen_ += more;
-      return more;
+      // Says so once, and is at its end.
+      throw_other_cardinality(count_, std::exchange(seen_, count_ + 1), more);
     }
     void save(PositionWriter& position) const override {
       position.put(seen_);

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "cohort/base/error.h"
+#include "cohort/data/ignore_errors.h"
 #include "cohort/data/node.h"
 #include "cohort/data/user_function.h"
 
@@ -126,39 +127,66 @@ class Generator : public TypedNode<T> {
   }
   std::int64_t cardinality() const override { return kUnknownCardinality; }
   ElementSpec spec() const override { return options_.spec; }
-  IteratorPtr<T> iterate(const Iteration&) const override {
-    return std::make_unique<Running>(make_);
+  IteratorPtr<T> iterate(const Iteration& iteration) const override {
+    return std::make_unique<Running>(make_, iteration);
   }
 
  private:
   class Running : public Iterator<T> {
    public:
-    explicit Running(std::function<Next()> make) : make_(std::move(make)) {}
+    Running(std::function<Next()> make, const Iteration& iteration)
+        : make_(std::move(make)),
+          call_("from_generator", iteration),
+          errors_are_ignored_(iteration.errors_are_ignored) {}
     bool next(T& element) override {
       if (ended_) return false;
-      if (!next_) next_ = call_for_element("from_generator", given_, make_);
-      std::optional<T> made = call_for_element("from_generator", given_++, next_);
+      begin();
+      std::optional<T> made;
+      try {
+        made = call_(asked_++, next_);
+      } catch (...) {
+        ++errors_;
+        throw;
+      }
       ended_ = !made;
       if (made) element = *std::move(made);
       return !ended_;
     }
     void save(PositionWriter& position) const override {
       position.put(std::int64_t{ended_});
-      position.put(given_);
+      position.put(asked_);
+      position.put(errors_);
     }
     /// A generator can only be asked again from its beginning.
     void restore(PositionReader& position) override {
       const bool ended = position.get() != 0;
-      const std::int64_t given = position.get();
-      this->skip(ended ? given - 1 : given);
-      given_ = given;
+      const std::int64_t asked = position.get();
+      const std::int64_t errors = position.get();
+      if (!ended && asked > 0) begin();
+      if (!ended) this->retrace(asked, errors);
+      asked_ = asked;
+      errors_ = errors;
       ended_ = ended;
     }
 
    private:
+    void begin() {
+      if (next_) return;
+      try {
+        next_ = call_(0, make_);
+      } catch (...) {
+        ended_ = errors_are_ignored_;
+        if (ended_) detail::warn_of_no_beginning("from_generator", "it gives nothing in this pass");
+        throw;
+      }
+    }
+
     const std::function<Next()> make_;
+    const UserCalls call_;
+    const bool errors_are_ignored_;
     Next next_;
-    std::int64_t given_ = 0;
+    std::int64_t asked_ = 0;   // for elements, of which some could not be made
+    std::int64_t errors_ = 0;  // of these
     bool ended_ = false;
   };
 

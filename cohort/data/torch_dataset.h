@@ -35,8 +35,7 @@ class TorchRows : public Rows<T> {
   std::int64_t size() const override { return size_; }
   T at(std::int64_t row) const override {
     const MutexLock lock(mutex_);
-    return element_of(call_for_element(
-        "from_torch", row, [&] { return dataset_.get(static_cast<std::size_t>(row)); }));
+    return element_of(dataset_.get(static_cast<std::size_t>(row)));
   }
   typename Rows<T>::Batch gather(std::span<const std::int64_t> rows) const override {
     std::vector<T> elements;
@@ -46,7 +45,11 @@ class TorchRows : public Rows<T> {
     }
     return {};
   }
-  ElementSpec spec() const override { return size_ ? spec_of(at(0)) : ElementSpec(); }
+  ElementSpec spec() const override {
+    if (size_ == 0) return {};
+    return UserCalls(made_by(), {})(0, [&] { return spec_of(at(0)); });
+  }
+  const char* made_by() const override { return "from_torch"; }
 
  private:
   mutable Mutex mutex_;

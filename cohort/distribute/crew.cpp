@@ -105,7 +105,7 @@ bool is_reaction(const std::exception_ptr& error) {
 }  // namespace
 
 void Crew::rethrow_first_error(int& failed) {
-  std::exception_ptr first = meeting_.merge_error();
+  std::exception_ptr first = meeting_.take_merge_error();
   int who = 0;
   for (int m = 0; m < size() && !first; ++m) {
     if (errors_[m] && !is_reaction(errors_[m])) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cohort/data/node.h"
@@ -23,6 +25,7 @@ using StepsPtr = data::IteratorPtr<Step<T>>;
 /// taken of a batch, of how many if there were some, and where each pipeline stands. So another
 /// number of replicas can go on, wherever it has the same pipelines and stands between two batches.
 /// For that of the job see job_position.h.
+/// After an error in a step that was begun, it is where the step began: the error is met again.
 namespace detail {
 
 /// Throws InvalidArgument unless the position is of so many pipelines.
@@ -30,12 +33,13 @@ void expect_pipelines(data::PositionReader& position, std::size_t count);
 /// The pieces that were taken. Throws InvalidArgument unless they were of so many.
 int get_pieces(data::PositionReader& position, int of);
 
-template <class T>
-void save_pipelines(data::PositionWriter& position,
-                    std::span<const data::IteratorPtr<T>> pipelines) {
-  position.put(static_cast<std::int64_t>(pipelines.size()));
+/// `position_of(i)` is where pipeline i stands.
+template <class PositionOf>
+void save_pipelines(data::PositionWriter& position, std::size_t pipelines,
+                    PositionOf&& position_of) {
+  position.put(static_cast<std::int64_t>(pipelines));
   position.put(std::int64_t{0});
-  for (const auto& pipeline : pipelines) position.put(pipeline->position());
+  for (std::size_t i = 0; i < pipelines; ++i) position.put(position_of(i));
 }
 template <class T>
 void restore_pipelines(data::PositionReader& position,
@@ -103,8 +107,9 @@ class CutSteps : public data::Iterator<Step<T>> {
 
   void cut(Step<T>& step) {
     step.values.clear();
-    for (int i = 0; i < choice_.per_step; ++i) step.values.push_back(piece(piece_ + i));
-    piece_ += choice_.per_step;
+    const int first = std::exchange(piece_, end_of_pieces());  // of a batch that can't be cut
+    for (int i = 0; i < choice_.per_step; ++i) step.values.push_back(piece(first + i));
+    piece_ = first + choice_.per_step;
   }
 
   T piece(int number) const {
@@ -148,17 +153,21 @@ class DealtSteps : public data::Iterator<Step<T>> {
   DealtSteps(data::IteratorPtr<T> elements, int replicas)
       : elements_(std::move(elements)), replicas_(replicas) {}
 
+  /// What has been dealt stays so when an element can't be made: the next call goes on there.
   bool next(Step<T>& step) override {
-    step.values.assign(replicas_, std::nullopt);
-    for (auto& value : step.values) {
-      T element{};
-      if (!elements_->next(element)) break;
-      value = std::move(element);
-    }
-    return step.values[0].has_value();
+    if (dealt_.empty()) before_ = keeper_.of(*elements_);
+    const auto left = replicas_ - static_cast<std::int64_t>(dealt_.size());
+    const auto deal = [this](T& element) { dealt_.push_back(std::move(element)); };
+    elements_->pass(left, deal).rethrow();
+    step.values = std::exchange(dealt_, {});
+    const bool any = !step.values.empty();
+    step.values.resize(replicas_);
+    return any;
   }
   void save(data::PositionWriter& position) const override {
-    detail::save_pipelines(position, std::span(&elements_, 1));
+    detail::save_pipelines(position, 1, [&](std::size_t) {
+      return dealt_.empty() ? elements_->position() : before_.get();
+    });
   }
   void restore(data::PositionReader& position) override {
     detail::restore_pipelines(position, std::span(&elements_, 1));
@@ -167,6 +176,9 @@ class DealtSteps : public data::Iterator<Step<T>> {
  private:
   const data::IteratorPtr<T> elements_;
   const int replicas_;
+  data::PositionKeeper keeper_;
+  data::KeptPosition before_;            // the step
+  std::vector<std::optional<T>> dealt_;  // of a step that is not complete
 };
 
 /// An element of each replica's own pipeline.
@@ -176,19 +188,25 @@ class OwnSteps : public data::Iterator<Step<T>> {
   explicit OwnSteps(std::vector<data::IteratorPtr<T>> pipelines)
       : pipelines_(std::move(pipelines)) {}
 
+  /// What replicas have got stays so when an element can't be made: the next call goes on there.
   bool next(Step<T>& step) override {
-    step.values.clear();
-    bool any = false;
-    for (const auto& pipeline : pipelines_) {
+    while (values_.size() < pipelines_.size()) {
+      data::Iterator<T>& pipeline = *pipelines_[values_.size()];
+      data::KeptPosition before = keeper_.of(pipeline);
       T element{};
-      const bool more = pipeline->next(element);
-      step.values.push_back(more ? std::optional(std::move(element)) : std::nullopt);
-      any = any || more;
+      const bool more = pipeline.next(element);
+      values_.push_back(more ? std::optional(std::move(element)) : std::nullopt);
+      before_.push_back(std::move(before));
     }
-    return any;
+    before_.clear();
+    step.values = std::exchange(values_, {});
+    return std::any_of(step.values.begin(), step.values.end(),
+                       [](const auto& value) { return value.has_value(); });
   }
   void save(data::PositionWriter& position) const override {
-    detail::save_pipelines(position, std::span(pipelines_));
+    detail::save_pipelines(position, pipelines_.size(), [&](std::size_t i) {
+      return i < before_.size() ? before_[i].get() : pipelines_[i]->position();
+    });
   }
   void restore(data::PositionReader& position) override {
     detail::restore_pipelines(position, std::span(pipelines_));
@@ -196,6 +214,10 @@ class OwnSteps : public data::Iterator<Step<T>> {
 
  private:
   const std::vector<data::IteratorPtr<T>> pipelines_;
+  data::PositionKeeper keeper_;
+  // Of a step that is not complete, for the first replicas.
+  std::vector<std::optional<T>> values_;
+  std::vector<data::KeptPosition> before_;
 };
 
 }  // namespace cohort

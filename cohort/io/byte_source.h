@@ -24,9 +24,9 @@ class ByteSource {
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
 
-  /// Reads up to `bytes`, and fewer only at the end: 0 there. Throws InvalidArgument, with the path
-  /// and the byte, if compressed data is damaged or ends early, or if the file became shorter since
-  /// it was opened; Unavailable if the disk fails.
+  /// Reads up to `bytes`; fewer at the end, and where the next call will throw: 0 at the end alone.
+  /// Throws InvalidArgument, with the path and the byte, if compressed data is damaged or ends
+  /// early, or if the file became shorter since it was opened; Unavailable if the disk fails.
   virtual std::size_t read(void* target, std::size_t bytes) = 0;
 
   /// Goes on at this byte of the decompressed data; to the end, if there are fewer. Takes the time

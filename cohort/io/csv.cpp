@@ -23,9 +23,17 @@ bool CsvReader::next(std::vector<std::string>& row) {
   return true;
 }
 
+void CsvReader::seek(std::int64_t offset, std::int64_t line) {
+  lines_.seek(offset, line);
+  can_go_on_ = true;
+}
+
 bool CsvReader::next_line() {
   const bool is_start = lines_.offset() == 0;
-  if (!lines_.next_with_end(rest_)) return false;
+  can_go_on_ = false;  // unless there is a line, or the end
+  const bool more = lines_.next_with_end(rest_);
+  can_go_on_ = true;
+  if (!more) return false;
   constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
   if (is_start && rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
   return true;

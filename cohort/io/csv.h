@@ -30,7 +30,7 @@ struct CsvOptions {
 /// a header: it is a row as any other here.
 ///
 /// A bad row is an InvalidArgument that names file, line and field, and the reader goes on after
-/// it. Belongs to one thread at a time.
+/// it. Where the file itself can't be read on, it does not. Belongs to one thread at a time.
 class CsvReader {
  public:
   /// Throws NotFound if the file can't be opened.
@@ -46,7 +46,10 @@ class CsvReader {
   /// `num_fields` the first row after it says how many fields there are.
   std::int64_t offset() const { return lines_.offset(); }
   std::int64_t line() const { return lines_.line(); }
-  void seek(std::int64_t offset, std::int64_t line) { lines_.seek(offset, line); }
+  void seek(std::int64_t offset, std::int64_t line);
+
+  /// False after an error that leaves nothing to be read: every further call throws it again.
+  bool can_go_on() const { return can_go_on_; }
 
  private:
   bool next_line();
@@ -60,6 +63,7 @@ class CsvReader {
   std::string_view rest_;        // of the line
   std::int64_t first_line_ = 0;  // of the row
   std::size_t num_fields_ = 0;   // of the row so far
+  bool can_go_on_ = true;
 };
 
 }  // namespace cohort::io

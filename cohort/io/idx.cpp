@@ -30,9 +30,20 @@ std::unique_ptr<ByteSource> open_idx(const std::string& path) {
   }
 }
 
+/// False if the file ends before.
+bool read_all(ByteSource& source, unsigned char* target, std::size_t bytes) {
+  while (bytes > 0) {
+    const std::size_t got = source.read(target, bytes);
+    if (got == 0) return false;
+    target += got;
+    bytes -= got;
+  }
+  return true;
+}
+
 std::uint32_t read_number(ByteSource& source) {
   unsigned char b[4];
-  if (source.read(b, 4) != 4) source.fail("the header ends early");
+  if (!read_all(source, b, 4)) source.fail("the header ends early");
   return std::uint32_t{b[0]} << 24 | std::uint32_t{b[1]} << 16 | std::uint32_t{b[2]} << 8 | b[3];
 }
 
@@ -58,8 +69,7 @@ std::vector<unsigned char> read_elements(ByteSource& source, std::int64_t count)
   while (static_cast<std::int64_t>(data.size()) < count) {
     const std::size_t before = data.size();
     data.resize(before + std::min<std::int64_t>(kBlock, count - static_cast<std::int64_t>(before)));
-    const std::size_t got = source.read(data.data() + before, data.size() - before);
-    if (got < data.size() - before) {
+    if (!read_all(source, data.data() + before, data.size() - before)) {
       source.fail(cat("the data ends early: expected ", count, " elements"));
     }
   }

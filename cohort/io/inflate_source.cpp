@@ -61,9 +61,12 @@ std::size_t InflateSource::read(void* target, std::size_t bytes) {
     const auto wanted = static_cast<std::uint32_t>(std::min(bytes - done, kMost));
     inflate.next_out = static_cast<unsigned char*>(target) + done;
     inflate.avail_out = wanted;
-    inflate_some();
+    const bool goes_on = inflate_some();
     done += wanted - inflate.avail_out;
     offset_ += wanted - inflate.avail_out;
+    if (goes_on) continue;
+    if (done == 0) fail_in_file("the file ends inside of compressed data");
+    break;  // what came before is good; the next call throws
   }
   return done;
 }
@@ -83,19 +86,17 @@ void InflateSource::seek(std::int64_t offset) {
   }
 }
 
-/// Gives some output, or takes some input; throws if there is neither.
-void InflateSource::inflate_some() {
+/// Gives some output, or takes some input; false if the file ends instead.
+bool InflateSource::inflate_some() {
   inflate_state& inflate = state_->inflate;
   const std::uint32_t room = inflate.avail_out;
   const std::uint32_t input = inflate.avail_in;
   const int result = isal_inflate(&inflate);
   if (result != ISAL_DECOMP_OK) fail_in_file(text_of(result));
-  if (inflate.avail_out < room || state_->is_finished()) return;
-  if (inflate.avail_in == 0) {
-    if (!refill()) fail_in_file("the file ends inside of compressed data");
-  } else if (inflate.avail_in == input) {
-    fail_in_file("the compressed data is damaged");
-  }
+  if (inflate.avail_out < room || state_->is_finished()) return true;
+  if (inflate.avail_in == 0) return refill();
+  if (inflate.avail_in == input) fail_in_file("the compressed data is damaged");
+  return true;
 }
 
 bool InflateSource::refill() {

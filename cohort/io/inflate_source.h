@@ -23,7 +23,7 @@ class InflateSource : public ByteSource {
   void start_stream();
   bool refill();
   bool start_next_stream();
-  void inflate_some();
+  bool inflate_some();
   [[noreturn]] void fail_in_file(std::string_view what) const;
 
   File file_;

@@ -162,12 +162,14 @@ std::size_t TFRecordReader::fill_to() const {
 /// Reads on; false at the end of the file.
 bool TFRecordReader::read_more() {
   make_room();
-  const std::size_t wanted = fill_to() - end_;
-  const std::size_t got = source_->read(block_.get() + end_, wanted);
-  end_ += got;
-  const std::size_t held = end_ - begin_;
-  if (held == 0) return false;
-  if (got < wanted && held < needed_) {
+  const std::size_t until = fill_to();
+  while (end_ < until) {
+    const std::size_t got = source_->read(block_.get() + end_, until - end_);
+    end_ += got;
+    const std::size_t held = end_ - begin_;
+    if (held >= needed_) break;
+    if (got > 0) continue;
+    if (held == 0) return false;
     fail(cat("expected ", needed_, " bytes, and the file ends after ", held, " of them"));
   }
   return true;

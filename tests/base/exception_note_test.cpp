@@ -4,13 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <typeinfo>
+#include <utility>
+#include <vector>
 
 #include "cohort/base/error.h"
 #include "tests/base/captured_log.h"
+#include "tests/base/failing.h"
 
 namespace cohort {
 namespace {
@@ -71,6 +76,79 @@ TEST(ExceptionNote, StandsInTheTextThatAClassOfTheUsersOwnInherits) {
   }
 }
 
+struct Numbered : std::runtime_error {
+  explicit Numbered(int number) : std::runtime_error("boom"), number(number) {}
+  int number;
+};
+
+/// The texts that an exception has, by itself and with a note, while somebody else holds it.
+template <class Class>
+std::pair<std::string, std::string> texts_of_a_kept_one(const Class& error) {
+  const auto kept = std::make_exception_ptr(error);
+  const auto text_of = [](const std::exception_ptr& each) {
+    try {
+      std::rethrow_exception(each);
+    } catch (const Class& e) {
+      EXPECT_EQ(typeid(e).name(), typeid(Class).name());
+      return std::string(e.what());
+    }
+  };
+  std::string text;
+  try {
+    std::rethrow_exception(kept);
+  } catch (...) {
+    text = text_of(with_note(std::current_exception(), "in replica 2"));
+  }
+  return {text_of(kept), text};
+}
+
+TEST(ExceptionNote, IsNotWrittenIntoAnExceptionThatSomebodyElseHolds) {
+  using testing::Pair;
+  const CapturedLog log;
+  EXPECT_THAT(texts_of_a_kept_one(NotFound("open", "boom")),
+              Pair("[open] boom", "[open] boom (in replica 2)"));
+  EXPECT_THAT(texts_of_a_kept_one(std::out_of_range("boom")), Pair("boom", "boom (in replica 2)"));
+  EXPECT_THAT(texts_of_a_kept_one(c10::IndexError({"f", "file", 1}, "boom")),
+              Pair(testing::Not(HasSubstr("replica")), HasSubstr("in replica 2")));
+  EXPECT_THAT(log.lines(), testing::IsEmpty());
+  EXPECT_THAT(texts_of_a_kept_one(Numbered(7)), Pair("boom", "boom"));
+  EXPECT_EQ(log.count(log::Level::ERROR, "(in replica 2): boom"), 1);
+}
+
+TEST(ExceptionNote, StandsInTheTextOfAnExceptionThatIsBeingHandled) {
+  try {
+    throw Numbered(7);
+  } catch (...) {
+    try {
+      std::rethrow_exception(with_note(std::current_exception(), "in replica 2"));
+    } catch (const Numbered& error) {
+      EXPECT_STREQ(error.what(), "boom (in replica 2)");
+    }
+  }
+}
+
+TEST(ExceptionNote, OfAnExceptionThatSeveralThreadsHandleAtOnce) {
+  std::promise<void> promise;
+  const std::shared_future<void> future = promise.get_future();
+  promise.set_exception(std::make_exception_ptr(InvalidArgument("load", "boom")));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&future, t] {
+      for (int i = 0; i < 200; ++i) {
+        try {
+          future.get();
+        } catch (...) {
+          const auto made = with_note(std::current_exception(), cat("of thread ", t));
+          EXPECT_EQ(failure_of([&] { std::rethrow_exception(made); }),
+                    cat("InvalidArgument: [load] boom (of thread ", t, ')'));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_FAILS(future.get(), InvalidArgument, "[load] boom");
+}
+
 TEST(ExceptionNote, OfAClassThatMakesItsOwnTextGoesToTheLog) {
   struct Own : std::exception {
     const char* what() const noexcept override { return "boom"; }
@@ -84,6 +162,9 @@ TEST(ExceptionNote, OfAClassThatMakesItsOwnTextGoesToTheLog) {
     EXPECT_EQ(value, 42);
   }
   EXPECT_EQ(log.count(log::Level::ERROR, "in replica 3"), 1);
+  EXPECT_EQ(with_note(std::make_exception_ptr(Own()), "in replica 4", log::Level::INFO) != nullptr,
+            true);
+  EXPECT_EQ(log.count(log::Level::INFO, "(in replica 4): boom"), 1);
 }
 
 }  // namespace

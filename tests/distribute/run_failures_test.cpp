@@ -1,5 +1,6 @@
 // What happens when replicas fail, leave early, or do not do the same.
 
+#include <future>
 #include <stdexcept>
 #include <system_error>
 
@@ -234,6 +235,25 @@ TEST_P(RunFailures, WhatAMergeFunctionThrowsCantBeCaughtInReplicas) {
     }
   }),
                Mine);
+}
+
+TEST_P(RunFailures, WhatAMergeFunctionThrowsSaysSoInItsText) {
+  try {
+    strategy.run([&] { get_replica_context().merge_call([](Strategy&) { throw Unreadable(9); }); });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Unreadable& error) {
+    EXPECT_STREQ(error.what(), "unreadable (in replica 0)");
+  }
+}
+
+TEST_P(RunFailures, ChangeNoExceptionThatTheProgramKeeps) {
+  std::promise<void> load;
+  const std::shared_future<void> loaded = load.get_future();
+  load.set_exception(std::make_exception_ptr(NotFound("load", "no such file")));
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_FAILS(strategy.run([&] { loaded.get(); }), NotFound, "no such file (in replica 0)");
+  }
+  EXPECT_EQ(failure_of([&] { loaded.get(); }), "NotFound: [load] no such file");
 }
 
 TEST_P(RunFailures, ResultsOfDifferentLengthsCantBeMerged) {

@@ -502,6 +502,66 @@ TEST(OptionsThatDoNotGoTogether, AreRefused) {
   EXPECT_FAILS(with({.per_replica_buffer_size = -1}), ValueError, "per_replica_buffer_size");
 }
 
+/// The steps of a pass, and "error" where one was thrown.
+template <class T>
+Steps steps_and_errors(const DistributedDataset<T>& dataset) {
+  Steps steps;
+  auto iterator = dataset.iterator();
+  for (;;) {
+    try {
+      const auto step = iterator.get_next_as_optional();
+      if (!step) return steps;
+      steps.push_back(step_text(*step));
+    } catch (const ValueError&) {
+      steps.push_back("error");
+    }
+  }
+}
+
+const auto not_three = [](std::int64_t x) {
+  return x == 3 ? throw ValueError("my map", "three") : torch::full({1}, x);
+};
+
+TEST(AnError, CostsNoReplicaWhatTheOthersGot) {
+  for (const int buffer : {0, 2}) {
+    const auto replicas = replicas_of(2);
+    const InputOptions options{.per_replica_buffer_size = buffer};
+    InputPlan dealt;
+    dealt.pipelines = {range(7).map(not_three).node()};
+    EXPECT_THAT(steps_and_errors(DistributedDataset<at::Tensor>(nullptr, dealt, replicas, options)),
+                ElementsAre("0|1", "error", "2|4", "5|6"));
+    InputPlan own;
+    own.how = InputPlan::How::OWN;
+    own.pipelines = {range(4).map(not_three).node(), range(2, 7).map(not_three).node()};
+    EXPECT_THAT(steps_and_errors(DistributedDataset<at::Tensor>(nullptr, own, replicas, options)),
+                ElementsAre("0|2", "error", "1|4", "2|5", "error", "|6"));
+  }
+}
+
+TEST(AnError, OfABatchThatCantBeCutCostsThatBatch) {
+  const auto uneven = range(3).map([](std::int64_t x) {
+    return torch::full({}, x).expand(x == 1 ? std::vector<std::int64_t>{}
+                                            : std::vector<std::int64_t>{2});
+  });
+  EXPECT_THAT(steps_and_errors(distribute_dataset(uneven, replicas_of(2), {})),
+              ElementsAre("0|0", "error", "2|2"));
+}
+
+TEST(AnIgnoredError, LeavesStepsThatCanBeTakenUpAgain) {
+  const auto dataset =
+      range(20).map(not_three).shuffle(6, {.seed = 1}).unbatch().batch(4).ignore_errors();
+  const auto distributed = distribute_dataset(dataset, replicas_of(2), {});
+  const Steps all = steps_of(distributed);
+  EXPECT_EQ(all.size(), 5u);
+  auto first = distributed.iterator();
+  for (std::size_t stop = 0; stop < all.size(); ++stop) {
+    auto resumed = distributed.iterator();
+    resumed.restore(first.position());
+    const auto next = resumed.get_next();
+    EXPECT_EQ(step_text(next), step_text(first.get_next()));
+  }
+}
+
 TEST(AnError, InThePipelineReachesTheConsumer) {
   const auto broken = range(8).batch(2).map([](const at::Tensor& x) {
     if (x[0].item<int>() == 4) throw ValueError("my map", "four");

@@ -138,6 +138,28 @@ TEST_P(CompressedSourceTest, SaysWhereAFileEndsEarly) {
   }
 }
 
+TEST_P(CompressedSourceTest, GivesWhatComesBeforeAnEarlyEnd) {
+  const std::string bytes = some_bytes(100'000);
+  write("whole", bytes);
+  const std::string path = files_.write("part", files_.read("whole").substr(0, 30'000));
+  for (const std::size_t step : {std::size_t{1000}, std::size_t{1} << 20}) {
+    const auto source = open(path);
+    std::string got;
+    EXPECT_FAILS(
+        {
+          std::string piece(step, ' ');
+          while (const std::size_t some = source->read(piece.data(), step)) {
+            got.append(piece, 0, some);
+          }
+        },
+        InvalidArgument, "the file ends inside of compressed data");
+    EXPECT_GT(got.size(), 25'000u);
+    EXPECT_TRUE(bytes.starts_with(got));
+    EXPECT_EQ(source->offset(), static_cast<std::int64_t>(got.size()));
+    EXPECT_FAILS(source->read(got.data(), 1), InvalidArgument, "the file ends inside of");
+  }
+}
+
 TEST_P(CompressedSourceTest, FindsDamage) {
   write("whole", some_bytes(100'000));
   const std::string whole = files_.read("whole");

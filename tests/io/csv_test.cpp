@@ -97,6 +97,24 @@ TEST_F(Csv, GoesOnAfterABadRow) {
   EXPECT_THAT(rows_of(reader), ElementsAre(Row{"d", "e"}));
 }
 
+TEST_F(Csv, DoesNotGoOnWhereTheFileCantBeRead) {
+  const std::string path = files_.path("a.csv.gz");
+  ByteSink sink(path, Compression::AUTO, "test");
+  sink.write("a,b\nc\nd,\"e\nf");
+  sink.close();
+  files_.write("a.csv.gz", files_.read("a.csv.gz").substr(0, files_.read("a.csv.gz").size() - 8));
+  CsvReader reader(path);
+  Row row;
+  EXPECT_TRUE(reader.next(row));
+  EXPECT_FAILS(reader.next(row), InvalidArgument, "line 2");
+  EXPECT_TRUE(reader.can_go_on());
+  EXPECT_FAILS(reader.next(row), InvalidArgument, "the file ends inside of compressed data");
+  EXPECT_FALSE(reader.can_go_on());
+  reader.seek(0, 1);
+  EXPECT_TRUE(reader.can_go_on());
+  EXPECT_TRUE(reader.next(row));
+}
+
 TEST_F(Csv, OfAMissingFileIsNotFound) {
   EXPECT_FAILS(CsvReader(files_.path("missing")), NotFound,
                "[CsvReader] " + files_.path("missing"));

@@ -273,6 +273,20 @@ TEST_F(TFRecord, GivesTheRecordsBeforeTheDamagedOneFirst) {
   EXPECT_FAILS(reader.next_block(10, block, spans), InvalidArgument, "record 1 at byte 20");
 }
 
+TEST_F(TFRecord, GivesTheRecordsBeforeTheEarlyEndOfAGzipFile) {
+  const Records records = of_sizes(std::vector<std::size_t>(200, 1000));
+  const std::string path = write(records, Compression::GZIP);
+  files_.write("records", files_.read("records").substr(0, files_.read("records").size() / 2));
+  TFRecordReader reader(path);
+  std::string_view record;
+  std::size_t count = 0;
+  EXPECT_FAILS(
+      while (reader.next(record)) { EXPECT_EQ(record, records[count++]); }, InvalidArgument,
+      "the file ends inside of compressed data");
+  EXPECT_GT(count, 50u);
+  EXPECT_FALSE(reader.can_go_on());
+}
+
 TEST_F(TFRecord, NamesTheRecordWhoseLengthIsDamaged) {
   TFRecordReader reader(write_changed({"zero", "one"}, [](std::string& bytes) { bytes[20] ^= 1; }));
   EXPECT_FAILS(with_next(reader), InvalidArgument,
