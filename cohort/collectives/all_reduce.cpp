@@ -19,6 +19,10 @@ std::string describe_all(std::span<const at::Tensor> values) {
   return values.size() > kShown ? cat(text, " and ", values.size() - kShown, " more") : text;
 }
 
+std::string is_nested_text(std::size_t leaf) {
+  return cat("leaf ", leaf, " must be a tensor of one size, and not nested: ", kPadIt);
+}
+
 }  // namespace
 
 AllReduce::AllReduce(World& world, ReduceOp op, std::vector<at::Tensor> values,
@@ -47,6 +51,7 @@ std::optional<std::string> AllReduce::mismatch(const Contribution& contribution)
   if (values_.size() != other.values_.size()) return "the nests must have as many leaves";
   for (std::size_t i = 0; i < values_.size(); ++i) {
     const at::Tensor &a = values_[i], &b = other.values_[i];
+    if (a.is_nested() || b.is_nested()) return is_nested_text(i);
     const bool same = a.dtype() == b.dtype() && a.sizes() == b.sizes() && a.layout() == b.layout();
     if (!same) return cat("leaf ", i, " must have the same dtype and shape on all replicas");
   }
@@ -182,6 +187,7 @@ std::optional<std::string> AllGather::mismatch(const Contribution& contribution)
   if (axis_ != other.axis_) return "the axis must be the same on all replicas";
   if (values_.size() != other.values_.size()) return "the nests must have as many leaves";
   for (std::size_t i = 0; equal_sizes_ && i < values_.size(); ++i) {
+    if (values_[i].is_nested() || other.values_[i].is_nested()) return is_nested_text(i);
     if (values_[i].sizes() == other.values_[i].sizes()) continue;
     return cat("leaf ", i, " must have the same shape on all replicas of this strategy");
   }

@@ -77,6 +77,15 @@ std::vector<at::Tensor> all_dense(std::span<const at::Tensor> values) {
   return dense;
 }
 
+/// Throws if there are several values, and one has no sizes to compare.
+void check_sized(const char* where, std::span<const at::Tensor> values, int first_replica) {
+  for (std::size_t r = 0; values.size() > 1 && r < values.size(); ++r) {
+    if (!values[r].is_nested()) continue;
+    throw InvalidArgument(where, cat("replica ", first_replica + r, " gave ", describe(values[r]),
+                                     ": expected a tensor of one size, ", kPadIt));
+  }
+}
+
 std::int64_t checked_axis(const char* where, std::int64_t axis, std::int64_t rank) {
   if (rank == 0) throw ValueError(where, "scalars can't be gathered: expected rank >= 1, got 0");
   if (axis < -rank || axis >= rank) {
@@ -87,6 +96,7 @@ std::int64_t checked_axis(const char* where, std::int64_t axis, std::int64_t ran
 }
 
 void check_gatherable(const char* where, std::span<const at::Tensor> values, std::int64_t axis) {
+  check_sized(where, values, 0);
   for (std::size_t r = 1; r < values.size(); ++r) {
     if (values[r].dtype() != values[0].dtype()) {
       throw InvalidArgument(
@@ -112,6 +122,7 @@ void check_gatherable(const char* where, std::span<const at::Tensor> values, std
 void check_alike(const char* where, std::span<const at::Tensor> values, int first_replica,
                  bool layouts_too) {
   check_defined(where, values, first_replica);
+  check_sized(where, values, first_replica);
   const at::Tensor& first = values[0];
   for (std::size_t r = 1; r < values.size(); ++r) {
     const at::Tensor& value = values[r];
@@ -129,10 +140,34 @@ void check_alike(const char* where, std::span<const at::Tensor> values, int firs
 
 }  // namespace
 
+namespace {
+
+/// Those of a nested tensor are its components', a row for each.
+std::string sizes_of(const at::Tensor& tensor) {
+  if (!tensor.is_nested()) return cat(tensor.sizes());
+  constexpr std::int64_t kShown = 4;
+  const at::Tensor sizes = tensor._nested_tensor_size();
+  const std::int64_t count = sizes.dim() > 0 ? sizes.size(0) : 0;
+  std::string text;
+  for (std::int64_t i = 0; i < count && i < kShown; ++i) {
+    const at::Tensor row = sizes[i].contiguous();
+    text += cat(i ? ", " : "[", at::IntArrayRef(row.data_ptr<std::int64_t>(), row.numel()));
+  }
+  if (count > kShown) text += cat(" and ", count - kShown, " more");
+  return text.empty() ? "[]" : text + "]";
+}
+
+}  // namespace
+
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
-  return cat(tensor.is_sparse() ? "sparse " : "", c10::toString(tensor.scalar_type()), ' ',
-             tensor.sizes());
+  const char* const kind = tensor.is_nested() ? "nested " : tensor.is_sparse() ? "sparse " : "";
+  const std::string text = cat(kind, c10::toString(tensor.scalar_type()), ' ');
+  try {
+    return text + sizes_of(tensor);
+  } catch (const std::exception&) {  // a kind of tensor that keeps its sizes to itself
+    return text + "of unknown sizes";
+  }
 }
 
 void check_defined(const char* where, std::span<const at::Tensor> values, int first_replica) {
@@ -160,7 +195,7 @@ void check_addable(const char* where, c10::ScalarType dtype) {
 }
 
 bool kernel_reads(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.layout() == at::kStrided;
+  return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.is_nested();
 }
 
 at::Tensor as_read(const at::Tensor& tensor) {

@@ -13,15 +13,19 @@
 /// Reductions of whole tensors, one from each replica. Pure functions: no threads, no contexts.
 namespace cohort::collectives {
 
-/// "float [3, 4]", for errors.
+/// "Float [3, 4]", for errors. Throws nothing, whatever kind of tensor it is.
 std::string describe(const at::Tensor& tensor);
+
+/// What to do with a nested tensor, for errors.
+inline constexpr const char* kPadIt = "give to_padded_tensor() of it";
 
 /// Throws ValueError, which names the replica, if one of the tensors is undefined. `first_replica`
 /// is the id of values[0].
 void check_defined(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
 
 /// Throws InvalidArgument unless all tensors have the dtype, the shape and the layout (dense or
-/// sparse) of the first; names the replica that differs. Also throws as `check_defined`.
+/// sparse) of the first, and for nested ones; names the replica that differs. Also throws as
+/// `check_defined`.
 void check_same(const char* where, std::span<const at::Tensor> values, int first_replica = 0);
 
 /// Throws InvalidArgument for a dtype that has no addition.
@@ -65,8 +69,9 @@ at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values,
                           const Accumulation& accumulation);
 
 /// The values concatenated along `axis`, which may be negative; a single one as it is. Throws
-/// ValueError for undefined tensors, scalars and an axis out of range, InvalidArgument for dtypes
-/// that differ, and for shapes that differ elsewhere than in `axis`. `where` is the user's call.
+/// ValueError for undefined tensors, scalars and an axis out of range, InvalidArgument for nested
+/// ones, for dtypes that differ, and for shapes that differ elsewhere than in `axis`. `where` is
+/// the user's call.
 at::Tensor gather_tensors(const char* where, std::span<const at::Tensor> values, std::int64_t axis);
 
 }  // namespace cohort::collectives

@@ -1,6 +1,7 @@
 #include "cohort/collectives/world_tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cstring>

@@ -38,7 +38,9 @@ class MergeCall : public collectives::Contribution {
     const ModeGuard cross_replica(extended, nullptr);
     const OutsideOfReplica outside;
     Strategy strategy(extended.shared_from_this());
+    if (replica_.attachment()) replica_.attachment()->pause_run();
     call(strategy, std::index_sequence_for<Args...>());
+    if (replica_.attachment()) replica_.attachment()->resume_run();
     for (MergeCall* each : all_) each->result_ = result_;
   }
 

@@ -86,6 +86,12 @@ class ReplicaContext {
     virtual void begin_run() = 0;
     /// After it has returned. What this throws fails the run as if the function had thrown it.
     virtual void end_run() = 0;
+    /// After it, or `end_run`, has thrown.
+    virtual void fail_run() noexcept = 0;
+    /// Around the function of a merge_call, in replica 0's thread while all replicas wait. The
+    /// second one only if the function has not thrown.
+    virtual void pause_run() = 0;
+    virtual void resume_run() = 0;
   };
   Attachment* attachment() const { return attachment_.get(); }
   void attach(std::unique_ptr<Attachment> attachment) { attachment_ = std::move(attachment); }

@@ -77,6 +77,7 @@ void check_defined(const char* where, const Reducible& value, int first_replica)
 
 void check_same_shapes(const std::string& strategy, const std::vector<at::Tensor>& values) {
   for (std::size_t r = 1; r < values.size(); ++r) {
+    if (values[0].is_nested() || values[r].is_nested()) return;  // refused by the gathering itself
     if (values[r].sizes() == values[0].sizes()) continue;
     throw InvalidArgument(
         "strategy.gather",
@@ -248,8 +249,10 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
       body(replica);
       if (replica.attachment()) replica.attachment()->end_run();
     } catch (const collectives::Stopped&) {
+      if (replica.attachment()) replica.attachment()->fail_run();
       throw;
     } catch (...) {
+      if (replica.attachment()) replica.attachment()->fail_run();
       world().fail(replica.replica_id_in_sync_group(), std::current_exception());
       throw;
     }

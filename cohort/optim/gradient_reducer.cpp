@@ -15,6 +15,8 @@
 #include "cohort/optim/backward_pass.h"
 #include "cohort/optim/gradient_exchange.h"
 #include "cohort/optim/replica_training.h"
+#include "cohort/spmd/placement.h"
+#include "cohort/spmd/sharded_tensor.h"
 
 namespace cohort {
 
@@ -189,6 +191,9 @@ void GradientReducer::forget_round() {
   for (auto& gradients : gradients_) std::fill(gradients.begin(), gradients.end(), at::Tensor());
   for (auto& sums : sums_) std::fill(sums.begin(), sums.end(), at::Tensor());
   for (auto& taken : taken_) taken = 0;
+  std::uint64_t steps = 0;  // some replicas may not have come to count theirs
+  for (const Member& member : members_) steps = std::max(steps, member.steps);
+  for (Member& member : members_) member.steps = steps;
   start_round();
 }
 
@@ -344,13 +349,28 @@ bool GradientReducer::can_be_cut(const Bucket& bucket) const {
 
 // The exchange.
 
+namespace {
+
+/// A gradient where its parameter is. The program may have it from `autograd::grad`, which does not
+/// call the parameter's hooks (see ReplicatedModule::place_gradients).
+at::Tensor placed_as(const at::Tensor& parameter, at::Tensor gradient) {
+  if (spmd::is_sharded(parameter)) {
+    const auto& impl = *spmd::impl(parameter);
+    return spmd::redistribute(gradient, impl.mesh(), impl.layout());
+  }
+  return spmd::is_sharded(gradient) ? spmd::full(gradient) : gradient;
+}
+
+}  // namespace
+
 void GradientReducer::take_unsummed() {
+  const at::NoGradGuard no_grad;
   for (int r = 0; r < replicas(); ++r) {
     for (int p = 0; p < size(); ++p) {
       at::Tensor gradient = own_[r].take_unsummed(p);
       if (!gradient.defined()) continue;
       members_[r].fresh[p] = 1;
-      gradients_[r][p] = std::move(gradient);
+      gradients_[r][p] = placed_as(parameters_[r][p], std::move(gradient));
     }
   }
 }
@@ -582,6 +602,15 @@ void GradientReducer::zero_grad(int replica, bool set_to_none) {
   if (has_sums_over_replicas()) return own_[replica].zero(set_to_none);
   for (const at::Tensor& parameter : parameters_[replica]) {
     zero_gradient(parameter.mutable_grad(), set_to_none);
+  }
+}
+
+void GradientReducer::clear_as_first() {
+  if (replicas() == 1) return;
+  for (int p = 0; p < size(); ++p) {
+    if (!own_[0].forget_if_cleared(p)) continue;
+    const bool is_none = !own_[0].leaf(p).peek().defined();
+    for (int r = 1; r < replicas(); ++r) own_[r].clear(p, is_none);
   }
 }
 

@@ -75,10 +75,18 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   /// Forgets a replica's gradients: undefined, or zeros.
   void zero_grad(int replica, bool set_to_none);
 
+  /// Outside of replicas: what the program has cleared in replica 0's module (`model->zero_grad()`)
+  /// is cleared on all replicas.
+  void clear_as_first();
+
   /// Around what an optimizer does with the gradients of a copy's owner. The caller has the copy to
   /// itself. Afterwards all replicas of the copy see what was applied.
   void begin_step(int owner);
   void end_step(int owner);
+
+  /// Counts the steps of a replica, which are as many on all: what a failed run has counted on some
+  /// of them only counts for all in the next.
+  std::uint64_t count_step(int replica) { return ++members_[replica].steps; }
 
   /// A replica that is not its copy's owner is about to step: the owner's gradients count.
   void leave_to_owner(const ReplicaContext& replica);
@@ -170,6 +178,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
     bool abandoned = false;  // one has thrown, and its run goes on
     bool has_sums = false;   // the exchange has left sums for it, which it has not taken yet
     std::uint64_t passes = 0;
+    std::uint64_t steps = 0;
   };
 
   std::vector<std::unique_ptr<Bucket>> filled_buckets();

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstdint>
+
 namespace cohort {
 
 /// What `.grad` of one replica's parameter is.
@@ -43,6 +45,18 @@ class LeafGradient final : public torch::autograd::AutogradMeta {
   /// True if the program has put another tensor there since `set` or `remember`. A change in place
   /// does not count.
   bool is_replaced() const;
+
+  /// True if the program has cleared the gradient since, so that what is there now, if anything,
+  /// was put there afterwards. That is so if `.grad` was undefined, as the module's
+  /// `zero_grad(/*set_to_none=*/true)` leaves it; or if it was another tensor in the same memory,
+  /// written to and zero, as `zero_grad(false)` leaves it, which detaches the gradient before it
+  /// fills it. A gradient that is zeroed in place (`p.grad().zero_()`), or replaced by a new tensor
+  /// of zeros (`p.mutable_grad() = p.grad() * 0`), was changed and not cleared.
+  ///
+  /// It is seen when `.grad` is next asked for, or this is: before whoever puts something there,
+  /// who has to ask. Not seen is what is written through a reference or a tensor that is kept from
+  /// before the gradient was cleared.
+  bool is_cleared() const;
   void remember();
 
   // What LibTorch calls for `.grad`.
@@ -52,12 +66,28 @@ class LeafGradient final : public torch::autograd::AutogradMeta {
  private:
   explicit LeafGradient(torch::autograd::AutogradMeta* before);
   void make_own() const;
+  void look() const;
 
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  /// A gradient as it was when somebody looked.
+  struct Seen {
+    explicit Seen(const at::Tensor& gradient);
+    bool is(const at::Tensor& gradient) const;
+    bool is_zeroed_as(const at::Tensor& gradient) const;
+
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+    std::int64_t writes;
+  };
 
   mutable at::Tensor shared_;  // in place of grad_, until somebody asks
-  mutable WeakTensor known_;   // what `set`, `remember` or the copy left in grad_
+  mutable Seen seen_;          // what was in grad_
+  // Since `set` or `remember`:
+  mutable bool is_replaced_ = false;
+  mutable bool is_cleared_ = false;
 };
+
+/// True if it is zeros, or has no entries.
+bool is_zero_gradient(const at::Tensor& gradient);
 
 /// What `zero_grad` does to a gradient that is not shared.
 void zero_gradient(at::Tensor& gradient, bool set_to_none);

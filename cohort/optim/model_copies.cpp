@@ -78,8 +78,14 @@ void ModelCopies::leave_run(int replica) {
   watch.note_settings();
 }
 
+void ModelCopies::leave_failed_run(int replica) noexcept {
+  if (replica == 0) note_buffers();
+  modes_may_differ_.store(true, std::memory_order_relaxed);
+  note_half_written();
+}
+
 void ModelCopies::refuse_write(int replica, int parameter) {
-  note_failed_run();
+  note_half_written();
   throw RuntimeError(
       "Model", cat("parameter ", watches_[replica].name(parameter), " of replica ",
                    model_.strategy().layout().first() + replica,
@@ -104,7 +110,7 @@ void ModelCopies::end_writing(int copy) {
   const int moved = watch.moved_parameter();
   watch.note_parameters();
   if (moved < 0) return;
-  note_failed_run();
+  note_half_written();
   throw RuntimeError("Model", cat("parameter ", watch.name(moved),
                                   " got other memory (set_data) inside of an update: write into "
                                   "the memory that it has, by copy_ and the like"));
@@ -180,18 +186,20 @@ void ModelCopies::settle_buffers() {
 void ModelCopies::settle_counted() noexcept {
   if (!is_watched_) return;
   const ModuleWatch& watch = watches_[0];
-  if (watch.written_parameter() < 0 && !watch.has_other_parameters() &&
-      !watch.has_other_settings()) {
-    return;
-  }
+  const bool is_changed =
+      watch.written_parameter() >= 0 || watch.has_other_parameters() || watch.has_other_settings();
   try {
-    settle();
+    model_.clear_gradients_as_first();
+    if (is_changed) settle();
   } catch (const std::exception&) {  // thrown again by the next call that needs the copies
     may_differ_.store(true, std::memory_order_relaxed);
   }
 }
 
-void ModelCopies::note_buffers() { watches_[0].note_buffers(); }
+void ModelCopies::note_buffers() {
+  const MutexLock lock(mutex_);
+  watches_[0].note_buffers();
+}
 
 /// Until everything is done, `may_differ_` stays set: what throws in between is done again.
 void ModelCopies::settle_locked() {
@@ -201,7 +209,8 @@ void ModelCopies::settle_locked() {
   const bool is_rebuilt =
       compare ? first.has_other_modules(*model_.replicas_[0]) : first.has_other_parameters();
   const bool is_written = compare || is_rebuilt || first.written_parameter() >= 0;
-  const bool is_set = first.has_other_settings();
+  const bool is_set =
+      modes_may_differ_.load(std::memory_order_relaxed) || first.has_other_settings();
   if (is_written || is_set) {
     const PlainMode plain;
     may_differ_.store(true, std::memory_order_relaxed);
@@ -223,6 +232,7 @@ void ModelCopies::settle_locked() {
       watch.note_settings();
     }
     if (is_other_kind) model_.hand_to({});
+    modes_may_differ_.store(false, std::memory_order_relaxed);
     may_differ_.store(false, std::memory_order_relaxed);
   }
   settle_buffers_locked();

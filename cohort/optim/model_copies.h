@@ -21,7 +21,9 @@ class ReplicatedModule;
 ///
 /// Inside of a run the replicas of a device share its parameters' memory, so only an optimizer or
 /// `Model::update` may write to them, between `begin_writing` and `end_writing`. Another write that
-/// LibTorch counts is an error, in the next `begin_writing` or at the end of the run.
+/// LibTorch counts is an error, in the next `begin_writing` or at the end of the run. Buffers
+/// belong to the replicas: what these have written to them by the end of a run, however it ends, is
+/// their own, and stays.
 ///
 /// In a job of several workers, what was changed outside of a run then becomes the chief's, before
 /// the next run uses the model, or when its state is read: a collective (`follow_chief`), which a
@@ -39,8 +41,9 @@ class ModelCopies {
   /// written to a parameter.
   void leave_run(int replica);
 
-  /// It has ended by an exception: the copies may be half written.
-  void note_failed_run() { may_differ_.store(true, std::memory_order_relaxed); }
+  /// It has ended by an exception: the parameters may be half written, and some replicas may have
+  /// switched to evaluation before others. Both are made like replica 0's.
+  void leave_failed_run(int replica) noexcept;
 
   /// Tensors were handed out outside of replicas.
   void hand_out_parameters();
@@ -51,13 +54,14 @@ class ModelCopies {
   void settle();
   void settle_buffers();
 
-  /// At the end of a statement: settles what LibTorch has counted. What fails is left to `settle`.
+  /// At the end of a statement: settles what LibTorch has counted, and clears the gradients that it
+  /// has cleared. What fails is left to `settle`.
   void settle_counted() noexcept;
 
   /// Takes the chief's values of what `settle` has found changed since the last time.
   void follow_chief();
 
-  /// Accepts replica 0's buffers as they are.
+  /// Accepts replica 0's buffers as they are: what was written to them until now is its own.
   void note_buffers();
 
   /// Around a change to the parameters of a copy. Throws RuntimeError if they were written before,
@@ -82,6 +86,7 @@ class ModelCopies {
   const ModuleWatch& copy(int copy) const;
 
  private:
+  void note_half_written() { may_differ_.store(true, std::memory_order_relaxed); }
   void settle_locked() COHORT_REQUIRES(mutex_);
   void follow_chief_locked() COHORT_REQUIRES(mutex_);
   std::uint64_t hash_of_parameters() const COHORT_REQUIRES(mutex_);
@@ -99,8 +104,9 @@ class ModelCopies {
   // writes to its copy, or while no replica uses the model.
   std::vector<ModuleWatch> watches_;
 
-  std::atomic<bool> may_differ_{false};  // values are to be compared
-  std::atomic<std::uint64_t> run_{0};    // the last one that has settled
+  std::atomic<bool> may_differ_{false};        // values are to be compared
+  std::atomic<bool> modes_may_differ_{false};  // modules are to be switched as replica 0's
+  std::atomic<std::uint64_t> run_{0};          // the last one that has settled
   std::atomic<int> apart_{0};
   Mutex mutex_;
   std::vector<at::Tensor> handed_out_ COHORT_GUARDED_BY(mutex_);  // values of buffers, or none

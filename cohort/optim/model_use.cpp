@@ -114,6 +114,11 @@ void ReplicatedModule::hand_to(std::weak_ptr<GradientReducer> reducer) {
   reducer_ = std::move(reducer);
 }
 
+void ReplicatedModule::clear_gradients_as_first() const {
+  const auto reducer = reducer_.lock();
+  if (reducer && !reducer->is_retired()) reducer->clear_as_first();
+}
+
 bool ReplicatedModule::has_reducer() const {
   const auto reducer = reducer_.lock();
   return reducer && !reducer->is_retired();

@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "cohort/optim/module_parameters.h"
+#include "cohort/optim/write_count.h"
 
 namespace cohort {
 namespace {
-
-std::int64_t version_of(const at::Tensor& tensor) {
-  const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
-  return counter.enabled() ? counter.current_version() : 0;
-}
 
 template <class Seen, class Is>
 int first_where(const std::vector<Seen>& all, Is is) {
@@ -24,7 +20,7 @@ ModuleWatch::Seen::Seen(at::Tensor seen) : tensor(std::move(seen)) { note(); }
 
 void ModuleWatch::Seen::note() {
   if (!tensor.defined()) return;
-  version = version_of(tensor);
+  writes = write_count(tensor);
   requires_grad = tensor.requires_grad();
   if (is_moved()) storage = tensor.storage();
 }
@@ -35,7 +31,7 @@ bool ModuleWatch::Seen::is_moved() const {
 }
 
 bool ModuleWatch::Seen::is_written() const {
-  return tensor.defined() && (version_of(tensor) != version || is_moved());
+  return tensor.defined() && (write_count(tensor) != writes || is_moved());
 }
 
 void ModuleWatch::look_at(torch::nn::Module& module) {

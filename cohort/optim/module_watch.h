@@ -68,7 +68,7 @@ class ModuleWatch {
 
     at::Tensor tensor;
     c10::Storage storage;  // null for one in parts
-    std::int64_t version = 0;
+    std::int64_t writes = 0;
     bool requires_grad = false;
   };
 

@@ -94,7 +94,8 @@ class Optimizer {
   void zero_grad(bool set_to_none = true) { core_->zero_grad(set_to_none); }
 
   /// Sets the learning rate: of all parameters, or of the group that was given with this prefix. In
-  /// a run, every replica must call it. Throws ValueError for a prefix that no group has.
+  /// a run it is a collective: every replica calls it, with the same rate. Throws ValueError for a
+  /// prefix that no group has.
   void set_lr(double lr) { core_->set_lr(lr); }
   void set_lr(double lr, std::string_view prefix) {
     const auto group = std::find(prefixes_.begin(), prefixes_.end(), prefix);
@@ -181,6 +182,8 @@ class Optimizer {
 ///
 ///     cohort::Scheduler<torch::optim::StepLR> scheduler(optimizer, /*step_size=*/10, 0.1);
 ///     scheduler.step();     // by every replica, after optimizer.step(); or outside of replicas
+///
+/// In a run `step` is a collective.
 template <class S>
 class Scheduler {
  public:

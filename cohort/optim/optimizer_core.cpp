@@ -133,8 +133,7 @@ OptimizerCore::OptimizerCore(std::vector<std::shared_ptr<ReplicatedModule>> mode
       options_(options),
       reducer_(make_reducer(models_, options)),
       once_(*models_[0], "optimizer.step"),
-      once_lr_(*models_[0], "optimizer.set_lr"),
-      steps_(models_[0]->replicas(), 0) {
+      once_lr_(*models_[0], "optimizer.set_lr") {
   for (int c = 0; c < models_[0]->copies(); ++c) {
     copies_.push_back(make(reducer_->parameters(models_[0]->owner_of(c)), reducer_->names()));
   }
@@ -346,7 +345,7 @@ bool OptimizerCore::syncing() const {
 
 void OptimizerCore::for_each_copy(OncePerCopy& once, const std::function<void(int)>& action) {
   ReplicaContext* replica = replica_context_or_null();
-  if (replica && &replica->extended() == &strategy()) return once.run(*replica, action);
+  if (replica && &replica->extended() == &strategy()) return once.run_together(*replica, action);
   for (int c = 0; c < copies(); ++c) action(c);
 }
 
@@ -370,7 +369,7 @@ void OptimizerCore::clip_gradients(int copy) {
 
 void OptimizerCore::check_drift(ReplicaContext& replica) {
   if (options_.check_drift_every <= 0) return;
-  if (++steps_[replica.local_id()] % options_.check_drift_every != 0) return;
+  if (reducer_->count_step(replica.local_id()) % options_.check_drift_every != 0) return;
   DriftCheck check(*reducer_, *models_[0]);
   detail::attend_meeting(replica, check);
 }

@@ -42,8 +42,8 @@ class OptimizerCore {
   /// Of the calling replica; outside of replicas, of all.
   void zero_grad(bool set_to_none);
 
-  /// Sets the learning rate of a parameter group, or of all groups, in all copies. In a run, all
-  /// replicas call it with the same rate.
+  /// Sets the learning rate of a parameter group, or of all groups, in all copies. In a run it is a
+  /// collective, to which all replicas bring the same rate.
   void set_lr(double lr, std::optional<std::size_t> group = {});
 
   /// Stops summing during backward in the calling replica, or starts it again.
@@ -53,7 +53,7 @@ class OptimizerCore {
   int copies() const { return static_cast<int>(copies_.size()); }
   torch::optim::Optimizer& copy(int i) { return *copies_[i]; }
 
-  /// Calls action for the calling replica's copy, once; outside of replicas for every copy.
+  /// Calls action for every copy, once. In a run it is a collective.
   void for_each_copy(OncePerCopy& once, const std::function<void(int copy)>& action);
 
   const ReplicatedModule& model() const { return *models_[0]; }
@@ -76,7 +76,6 @@ class OptimizerCore {
   std::vector<std::unique_ptr<torch::optim::Optimizer>> copies_;
   std::shared_ptr<GradientReducer> reducer_;
   OncePerCopy once_, once_lr_;
-  std::vector<std::uint64_t> steps_;  // of each replica
 };
 
 }  // namespace cohort

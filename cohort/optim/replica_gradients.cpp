@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/optim/write_count.h"
 #include "cohort/spmd/placement.h"
 #include "cohort/spmd/sharded_tensor.h"
 
@@ -19,11 +20,6 @@ ReplicaGradients::ReplicaGradients(const std::vector<at::Tensor>& parameters,
 }
 
 namespace {
-
-bool is_zero(const at::Tensor& tensor) {
-  if (tensor.is_sparse()) return tensor._nnz() == 0;
-  return !spmd::is_sharded(tensor) && !tensor.any().item<bool>();
-}
 
 /// Without a graph, and without conjugation or negation that is yet to be done.
 at::Tensor plain(at::Tensor gradient) {
@@ -57,7 +53,7 @@ std::size_t holders_in(const at::Tensor& incoming, const at::Tensor& gradient) {
 void ReplicaGradients::before_accumulation(int parameter, bool is_summed) {
   Entry& entry = entries_[parameter];
   if (entry.is_in_pass) return;
-  forget_if_cleared(entry, parameter);
+  forget_if_cleared(parameter);
   if (entry.content == Content::MIXED) {
     entry.leaf->set(take_from_mixed(entry, parameter), Sharing::OWN);
   } else if (entry.content != Content::GATHERED && is_summed) {
@@ -73,7 +69,7 @@ void ReplicaGradients::begin_gathering(Entry& entry, int parameter) {
   at::Tensor there = entry.leaf->take();
   entry.content = Content::GATHERED;
   const at::NoGradGuard no_grad;
-  if (!there.defined() || is_zero(there)) return;
+  if (!there.defined() || is_zero_gradient(there)) return;
   entry.content = Content::MIXED;
   mixed_[parameter].base = std::move(there);
 }
@@ -86,7 +82,11 @@ at::Tensor ReplicaGradients::after_accumulation(int parameter, bool is_summed,
     const std::size_t holders = holders_in(incoming, gradient);
     return of_its_own(std::move(gradient), holders);
   }
-  if (entry.content == Content::MIXED) show_mixed(entry, parameter);
+  if (entry.content == Content::MIXED) {
+    show_mixed(entry, parameter);
+  } else {
+    entry.leaf->remember();
+  }
   return {};
 }
 
@@ -95,20 +95,30 @@ void ReplicaGradients::show_mixed(Entry& entry, int parameter) {
   Mixed& mixed = mixed_[parameter];
   mixed.gathered = entry.leaf->take();
   mixed.shown = mixed.base + mixed.gathered;
-  mixed.version = mixed.shown._version();
+  mixed.writes = write_count(mixed.shown);
   entry.leaf->set(mixed.shown, Sharing::OWN);
 }
 
-/// The program may have cleared a gradient through the module: `model->zero_grad()`.
-void ReplicaGradients::forget_if_cleared(Entry& entry, int parameter) {
-  if (entry.content != Content::MIXED) return;
-  const at::Tensor& there = entry.leaf->peek();
-  const Mixed& mixed = mixed_[parameter];
-  if (there.is_same(mixed.shown) && (!there.defined() || there._version() == mixed.version)) return;
-  const at::NoGradGuard no_grad;
-  if (there.defined() && !is_zero(spmd::full(there))) return;
+bool ReplicaGradients::forget_if_cleared(int parameter) {
+  Entry& entry = entries_[parameter];
+  if (entry.content == Content::PUT || entry.is_in_pass) return false;
+  const bool is_cleared =
+      entry.content == Content::MIXED ? is_mixed_cleared(parameter) : entry.leaf->is_cleared();
+  if (!is_cleared) return false;
   mixed_.erase(parameter);
   entry.content = Content::PUT;
+  return true;
+}
+
+/// Any other change is refused here, so that zeros can mean nothing else.
+bool ReplicaGradients::is_mixed_cleared(int parameter) {
+  const LeafGradient& leaf = *entries_[parameter].leaf;
+  const Mixed& mixed = mixed_[parameter];
+  if (!mixed.shown.defined()) return false;  // a pass inside `no_sync` has thrown in the middle
+  if (leaf.is_cleared()) return true;
+  const at::Tensor& there = leaf.peek();
+  const bool is_changed = !there.is_same(mixed.shown) || write_count(there) != mixed.writes;
+  return is_changed && is_zero_gradient(there);
 }
 
 void ReplicaGradients::put_back(int parameter) {
@@ -120,7 +130,7 @@ void ReplicaGradients::put_back(int parameter) {
 at::Tensor ReplicaGradients::take_gathered(int parameter) {
   Entry& entry = entries_[parameter];
   if (entry.is_in_pass) return {};
-  forget_if_cleared(entry, parameter);
+  forget_if_cleared(parameter);
   if (entry.content != Content::GATHERED && entry.content != Content::MIXED) return {};
   before_accumulation(parameter, /*is_summed=*/true);
   at::Tensor gathered = of_its_own(entry.leaf->take());
@@ -135,7 +145,7 @@ at::Tensor ReplicaGradients::take_from_mixed(Entry& entry, int parameter) {
   Mixed& mixed = mixed_[parameter];
   const at::Tensor& there = entry.leaf->peek();
   const bool is_changed =
-      mixed.shown.defined() && (!there.is_same(mixed.shown) || there._version() != mixed.version);
+      mixed.shown.defined() && (!there.is_same(mixed.shown) || write_count(there) != mixed.writes);
   if (is_changed) {
     throw RuntimeError("backward",
                        cat("the gradient of ", name(parameter),
@@ -150,7 +160,7 @@ at::Tensor ReplicaGradients::take_from_mixed(Entry& entry, int parameter) {
 
 at::Tensor ReplicaGradients::take_unsummed(int parameter) {
   Entry& entry = entries_[parameter];
-  forget_if_cleared(entry, parameter);
+  forget_if_cleared(parameter);
   switch (entry.content) {
     case Content::SUM:
       return {};
@@ -186,7 +196,9 @@ void ReplicaGradients::forget_pass() {
 }
 
 void ReplicaGradients::drop_sums() {
-  for (Entry& entry : entries_) {
+  for (int p = 0; p < size(); ++p) {
+    Entry& entry = entries_[p];
+    forget_if_cleared(p);
     const bool is_sum = entry.content == Content::SUM ||
                         (entry.content == Content::APPLIED && !entry.leaf->is_replaced());
     if (is_sum) entry.leaf->take();
@@ -197,7 +209,7 @@ void ReplicaGradients::note_step() {
   for (Entry& entry : entries_) {
     if (!entry.leaf->peek().defined()) continue;
     entry.content = Content::APPLIED;
-    if (entry.leaf->is_replaced()) entry.leaf->remember();
+    entry.leaf->remember();
   }
 }
 
@@ -208,6 +220,16 @@ void ReplicaGradients::zero(bool set_to_none) {
     entry.base = at::Tensor();
     entry.leaf->zero(set_to_none);
   }
+}
+
+void ReplicaGradients::clear(int parameter, bool set_to_none) {
+  Entry& entry = entries_[parameter];
+  forget_if_cleared(parameter);
+  if (entry.content == Content::PUT) return;
+  mixed_.erase(parameter);
+  entry.content = Content::PUT;
+  entry.base = at::Tensor();
+  entry.leaf->zero(set_to_none);
 }
 
 }  // namespace cohort

@@ -48,7 +48,8 @@ class ReplicaGradients {
   const at::Tensor& base(int parameter) const { return entries_[parameter].base; }
 
   /// Takes out a gradient that no pass has summed: one that the program has put there since the
-  /// last step or zero_grad, or that has gathered inside `no_sync`. Undefined if there is none.
+  /// last step or zero_grad (the optimizer's, or the module's: LeafGradient::is_cleared says how
+  /// that is told), or that has gathered inside `no_sync`. Undefined if there is none.
   at::Tensor take_unsummed(int parameter);
 
   /// `.grad` is a sum over replicas from now on, with the base added to it.
@@ -66,12 +67,20 @@ class ReplicaGradients {
   /// Forgets all gradients; each is undefined then, or zeros.
   void zero(bool set_to_none);
 
+  /// The program may have cleared a gradient without telling us, as `model->zero_grad()` does. What
+  /// is there then it has put there since: it is the replica's own, whatever was there before (see
+  /// LeafGradient::is_cleared). Returns true if so.
+  bool forget_if_cleared(int parameter);
+
+  /// Forgets a gradient that was summed or has gathered; one that the program has put there stays.
+  void clear(int parameter, bool set_to_none);
+
   LeafGradient& leaf(int parameter) { return *entries_[parameter].leaf; }
   int size() const { return static_cast<int>(entries_.size()); }
 
  private:
   enum class Content : std::uint8_t {
-    PUT,       ///< Nothing, or what the program has put there.
+    PUT,       ///< Nothing, or what the program has put there since it was cleared.
     GATHERED,  ///< The replica's own gradients, from passes inside `no_sync`.
     MIXED,     ///< The same on top of something else: see Mixed.
     SUM,       ///< A sum over replicas; the program may have changed it since, alike on all.
@@ -83,16 +92,16 @@ class ReplicaGradients {
     bool is_in_pass = false;  // `base` is put aside
     at::Tensor base;
   };
-  /// `.grad` shows base + gathered, as a tensor of this version.
+  /// `.grad` shows base + gathered, as a tensor with so many writes.
   struct Mixed {
     at::Tensor base, gathered, shown;
-    std::int64_t version = 0;
+    std::int64_t writes = 0;
   };
 
   void begin_gathering(Entry& entry, int parameter);
   void show_mixed(Entry& entry, int parameter);
   at::Tensor take_from_mixed(Entry& entry, int parameter);
-  void forget_if_cleared(Entry& entry, int parameter);
+  bool is_mixed_cleared(int parameter);
   const std::string& name(int parameter) const { return names_[parameter]; }
 
   const std::vector<std::string>& names_;

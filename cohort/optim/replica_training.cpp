@@ -31,17 +31,13 @@ void ReplicaTraining::note_reducer(GradientReducer& reducer) {
   if (!is_known) reducers_.push_back(reducer.weak_from_this());
 }
 
-/// Models and reducers that are still there are from a run that has thrown.
+/// Reducers that are still there are from a run that has thrown.
 void ReplicaTraining::begin_run() {
   pass_.start_over();
   for (const auto& noted : reducers_) {
     if (const auto reducer = noted.lock()) reducer->enter_run(replica_);
   }
   reducers_.clear();
-  for (const Used& used : used_) {
-    if (const auto model = used.alive.lock()) model->model_copies().note_failed_run();
-  }
-  used_.clear();
 }
 
 void ReplicaTraining::end_run() {
@@ -54,6 +50,28 @@ void ReplicaTraining::end_run() {
     const auto reducer = noted.lock();
     return !reducer || !reducer->is_abandoned(replica_.local_id());
   });
+}
+
+void ReplicaTraining::fail_run() noexcept {
+  for (; !used_.empty(); used_.pop_back()) {
+    if (const auto model = used_.back().alive.lock()) {
+      model->model_copies().leave_failed_run(replica_.local_id());
+    }
+  }
+}
+
+/// What replicas have written to buffers until now is their own; what a merge_call's function
+/// writes reaches all.
+void ReplicaTraining::pause_run() {
+  for (const Used& used : used_) {
+    if (const auto model = used.alive.lock()) model->model_copies().note_buffers();
+  }
+}
+
+void ReplicaTraining::resume_run() {
+  for (const Used& used : used_) {
+    if (const auto model = used.alive.lock()) model->model_copies().settle_buffers();
+  }
 }
 
 }  // namespace cohort

@@ -31,6 +31,9 @@ class ReplicaTraining : public ReplicaContext::Attachment {
 
   void begin_run() override;
   void end_run() override;
+  void fail_run() noexcept override;
+  void pause_run() override;
+  void resume_run() override;
 
  private:
   struct Used {

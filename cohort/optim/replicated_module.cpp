@@ -92,7 +92,7 @@ void check_entry(const StateDict& state, const std::string& name, const at::Tens
     throw ValueError("Model.load_state_dict",
                      cat("\"", name, "\" is missing: expected ", collectives::describe(own)));
   }
-  if (entry->second.sizes() == own.sizes()) return;
+  if (!entry->second.is_nested() && entry->second.sizes() == own.sizes()) return;
   throw ValueError("Model.load_state_dict",
                    cat("\"", name, "\" has another shape: expected ", collectives::describe(own),
                        ", got ", collectives::describe(entry->second)));

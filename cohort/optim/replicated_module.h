@@ -117,6 +117,8 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   void hand_to(std::weak_ptr<GradientReducer> reducer);
   /// True while a reducer that is alive and not retired sums this model's gradients.
   bool has_reducer() const;
+  /// Outside of replicas: gradients that were cleared in replica 0's module are cleared in all.
+  void clear_gradients_as_first() const;
 
   /// What the program does to the tensors, and what the copies make of it.
   ModelCopies& model_copies() const { return *model_copies_; }

@@ -36,7 +36,21 @@ namespace {
                               " logical device", devices == 1 ? "" : "s"));
 }
 
-std::string named(const at::Tensor& tensor) { return cat("a tensor of sizes ", tensor.sizes()); }
+bool has_sizes(const at::Tensor& tensor) { return tensor.defined() && !tensor.is_nested(); }
+
+std::string named(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  if (tensor.is_nested()) return "a nested tensor";
+  if (tensor.layout() == at::kStrided) return cat("a tensor of sizes ", tensor.sizes());
+  return cat("a ", tensor.layout(), " tensor of sizes ", tensor.sizes());
+}
+
+/// Only what has its elements at fixed places can be put on devices.
+void check_kind(const char* where, const at::Tensor& tensor, const std::string& layout,
+                int devices) {
+  if (has_sizes(tensor) && tensor.layout() == at::kStrided) return;
+  refuse(where, named(tensor), layout, "expected a dense one", devices);
+}
 
 }  // namespace
 
@@ -103,6 +117,7 @@ at::Tensor Strategy::assign_to_logical_device(const at::Tensor& tensor, int logi
     spmd::refuse(where, spmd::named(tensor), layout(), cat("expected 0 to ", devices - 1), devices);
   }
   if (devices == 1) return tensor;
+  spmd::check_kind(where, tensor, layout(), devices);
   return spmd::assign(tensor, own_mesh(*extended_, tensor, layout, where), logical_device);
 }
 
@@ -110,9 +125,12 @@ at::Tensor Strategy::split_to_logical_devices(
     const at::Tensor& tensor, const std::vector<std::int64_t>& partition_dimensions) const {
   const char* where = "strategy.split_to_logical_devices";
   const int devices = extended_->logical_devices_per_replica();
+  const auto layout = [&] { return cat("split ", at::IntArrayRef(partition_dimensions)); };
+  if (devices > 1 || !spmd::has_sizes(tensor)) {
+    spmd::check_kind(where, tensor, layout(), devices);
+  }
   spmd::check_split(where, spmd::named(tensor), tensor.sizes(), partition_dimensions, devices);
   if (devices == 1) return tensor;
-  const auto layout = [&] { return cat("split ", at::IntArrayRef(partition_dimensions)); };
   return spmd::split(tensor, own_mesh(*extended_, tensor, layout, where), partition_dimensions);
 }
 

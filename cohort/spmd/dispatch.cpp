@@ -171,7 +171,9 @@ std::string describe(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     if (!text.empty()) text += "; ";
-    text += is_sharded(tensor) ? cat(layout_of(tensor)) : cat(tensor.sizes());
+    text += is_sharded(tensor)   ? cat(layout_of(tensor))
+            : tensor.is_nested() ? std::string("nested")
+                                 : cat(tensor.sizes());
   }
   return text;
 }

@@ -59,10 +59,11 @@ void check_arithmetic(const VariableState& variable, Change::Op op, const std::s
 void check_shape(const VariableState& variable, const Change& change) {
   const auto shape = variable.copies[0].sizes();
   const at::Tensor& value = change.values;
-  if (value.sizes() == shape && !value.is_sparse()) return;
+  if (!value.is_nested() && value.sizes() == shape && !value.is_sparse()) return;
   const std::string text =
       cat("Cannot assign value to variable '", variable.name(), "': Shape mismatch. Expected ",
-          shape, ", got ", value.is_sparse() ? "sparse " : "", value.sizes(),
+          shape, ", got ", value.is_sparse() ? "sparse " : "",
+          value.is_nested() ? "a nested tensor" : cat(value.sizes()),
           value.dim() == 0 ? ": to fill the variable, assign torch::full() of its shape" : "");
   if (change.op == Change::ASSIGN) throw ValueError(call_of(change), text);
   throw InvalidArgument(call_of(change), text);
@@ -109,14 +110,15 @@ Change scatter(const VariableState& variable, Change::Op op, const IndexedSlices
   const bool fits_rank = copy.dim() > 0 && slices.indices.defined() && slices.indices.dim() == 1 &&
                          c10::isIntegralType(slices.indices.scalar_type(), false);
   if (fits_rank) expected[0] = slices.indices.size(0);
-  if (!fits_rank || values.sizes() != expected ||
+  const bool fits_rows = !values.is_nested() && values.sizes() == expected;
+  if (!fits_rank || !fits_rows ||
       (!slices.dense_shape.empty() && copy.sizes() != slices.dense_shape)) {
     throw InvalidArgument(
-        call, cat("Shape mismatch: the slices do not fit ", variable.describe(), " of shape ",
-                  copy.sizes(),
-                  ": expected indices of rank 1 and one row of values for each, got "
-                  "values of shape ",
-                  values.sizes(), " and indices ", collectives::describe(slices.indices)));
+        call,
+        cat("Shape mismatch: the slices do not fit ", variable.describe(), " of shape ",
+            copy.sizes(),
+            ": expected indices of rank 1 and one row of values for each, got values ",
+            collectives::describe(values), " and indices ", collectives::describe(slices.indices)));
   }
   const at::Tensor indices = whole(slices.indices).detach().to(at::kCPU, at::kLong).contiguous();
   check_rows(variable, indices, call);

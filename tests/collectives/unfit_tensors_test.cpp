@@ -107,5 +107,95 @@ TEST(UnfitTensors, AreToldByTheCallThatTheUserMade) {
                InvalidArgument, "[variable.assign]");
 }
 
+// Kinds of tensors.
+
+at::Tensor nested() {
+  return at::_nested_tensor_from_tensor_list({torch::ones({2, 3}), torch::ones({4, 3})});
+}
+
+TEST(UnfitTensors, AreDescribedWhateverTheirKind) {
+  using collectives::describe;
+  const at::Tensor x = torch::eye(3);
+  EXPECT_EQ(describe(at::Tensor()), "an undefined tensor");
+  EXPECT_EQ(describe(x), "Float [3, 3]");
+  EXPECT_EQ(describe(x.to_sparse()), "sparse Float [3, 3]");
+  EXPECT_EQ(describe(x.to_sparse_csr()), "Float [3, 3]");
+  EXPECT_EQ(describe(x.to(at::kMeta)), "Float [3, 3]");
+  EXPECT_EQ(describe(at::quantize_per_tensor(x, 0.1, 0, at::kQInt8)), "QInt8 [3, 3]");
+  EXPECT_EQ(describe(nested()), "nested Float [[2, 3], [4, 3]]");
+  const std::vector<at::Tensor> many(6, torch::ones({1}));
+  EXPECT_EQ(describe(at::_nested_tensor_from_tensor_list(many)),
+            "nested Float [[1], [1], [1], [1] and 2 more]");
+  EXPECT_EQ(describe(at::_nested_tensor_from_tensor_list({})), "nested Float []");
+}
+
+TEST(UnfitTensors, AreNamedInAMismatchWhateverTheirKind) {
+  const Strategy strategy = MirroredStrategy({"cpu:0", "cpu:1"});
+  EXPECT_FAILS(strategy.run([] {
+    ReplicaContext& replica = get_replica_context();
+    replica.local_id() == 0 ? replica.barrier()
+                            : static_cast<void>(replica.all_gather(nested(), 0));
+  }),
+               InvalidArgument,
+               "replica 1 calls all_gather(axis 0) of nested Float [[2, 3], [4, 3]]");
+  EXPECT_FAILS(strategy.run([] {
+    ReplicaContext& replica = get_replica_context();
+    if (replica.local_id() == 1) replica.all_reduce("SUM", nested());
+  }),
+               RuntimeError, "[all_reduce(SUM) of nested Float [[2, 3], [4, 3]]] replica 0 has");
+}
+
+TEST(UnfitTensors, ThatAreNestedCantBeCombined) {
+  const Strategy strategy = MirroredStrategy({"cpu:0", "cpu:1"});
+  const PerReplica<at::Tensor> both({nested(), nested()});
+  const PerReplica<at::Tensor> second({torch::ones({2, 3}), nested()});
+  for (const auto& [values, who] :
+       {std::pair(both, "replica 0 gave"), {second, "replica 1 gave"}}) {
+    EXPECT_FAILS(strategy.reduce("SUM", values), InvalidArgument, cat("[strategy.reduce] ", who));
+    EXPECT_FAILS(strategy.gather(values, 0), InvalidArgument, cat("[strategy.gather] ", who));
+    EXPECT_FAILS(strategy.gather(values, 0), InvalidArgument,
+                 "nested Float [[2, 3], [4, 3]]: expected a tensor of one size, give "
+                 "to_padded_tensor() of it");
+    EXPECT_FAILS(
+        strategy.run([](const at::Tensor& own) { get_replica_context().all_reduce("SUM", own); },
+                     values),
+        InvalidArgument, "leaf 0 must be a tensor of one size, and not nested");
+    EXPECT_FAILS(
+        strategy.run([](const at::Tensor& own) { get_replica_context().all_gather(own, 0); },
+                     values),
+        InvalidArgument, cat("[replica_context.all_gather] ", who));
+  }
+  const auto scope = strategy.scope();
+  const Variable v(torch::zeros({2, 3}), {.aggregation = Aggregation::SUM});
+  EXPECT_FAILS(v.assign(nested()), ValueError, "Expected [2, 3], got a nested tensor");
+  EXPECT_FAILS(strategy.run([&] { v.assign(nested()); }), InvalidArgument,
+               "[variable.assign] replica 0 gave nested Float");
+}
+
+TEST(UnfitTensors, ThatAreNestedAreTheirOwnSumOnOneReplica) {
+  const Strategy strategy = OneDeviceStrategy("cpu:0");
+  const auto same = [](const at::Tensor& value) { return value.is_nested(); };
+  EXPECT_TRUE(same(strategy.reduce("SUM", PerReplica<at::Tensor>({nested()}))));
+  strategy.run([&] { EXPECT_TRUE(same(get_replica_context().all_reduce("SUM", nested()))); });
+}
+
+TEST(UnfitTensors, CantBePutOnLogicalDevices) {
+  const Strategy strategy = MirroredStrategy(MirroredStrategy::Options{
+      .devices = {"cpu:0", "cpu:1"}, .replicas = 1, .logical_devices_per_replica = 2});
+  const std::vector<std::pair<at::Tensor, std::string>> unfit{
+      {at::Tensor(), "an undefined tensor"},
+      {nested(), "a nested tensor"},
+      {torch::eye(3).to_sparse(), "a Sparse tensor of sizes [3, 3]"}};
+  for (const auto& [tensor, what] : unfit) {
+    EXPECT_FAILS(strategy.run([&] {
+      strategy.split_to_logical_devices(tensor, {2, 1});
+    }),
+                 ValueError, what + " can't be split [2, 1]: expected a dense one");
+    EXPECT_FAILS(strategy.run([&] { strategy.assign_to_logical_device(tensor, 1); }), ValueError,
+                 what + " can't be assigned to logical device 1: expected a dense one");
+    EXPECT_FAILS(strategy.assign_to_logical_device(tensor, 3), ValueError, what);
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -107,6 +107,27 @@ TEST_F(Guide, UpdatesInsideOfRun) {
   EXPECT_TRUE(target->hidden->weight.equal(before.lerp(online, 0.01)));
 }
 
+TEST_F(Guide, GradientsThatTheProgramMakesItself) {
+  cohort::MirroredStrategy strategy;
+  auto scope = strategy.scope();
+  cohort::Model<Net> model;
+  cohort::Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
+  const auto bias = model->output->bias.detach().clone();
+  auto slopes = strategy.run([&] {
+    const auto x = torch::randn({4, 2}), y = torch::randn({4, 1});
+
+  model->zero_grad();                                          // or optimizer.zero_grad()
+  auto loss = torch::mse_loss(model(x), y);
+  auto gradients = torch::autograd::grad({loss}, model.parameters());
+  for (std::size_t i = 0; i < gradients.size(); ++i) model.parameters()[i].mutable_grad() = gradients[i];
+  optimizer.step();
+
+    return gradients.back();
+  });
+  const auto slope = strategy.reduce(cohort::ReduceOp::SUM, slopes);
+  EXPECT_TRUE(torch::allclose(model->output->bias, bias - 0.1 * slope));
+}
+
 TEST_F(Guide, AGanWithTwoOptimizers) {
   cohort::MirroredStrategy strategy;
   auto scope = strategy.scope();

@@ -316,13 +316,15 @@ TEST_F(ModelTest, LoadsAStateDictOnAllReplicas) {
 TEST_F(ModelTest, RefusesAStateDictThatDoesNotFitAndChangesNothing) {
   Model<Normed> model, other;
   const std::string before = fingerprint(model);
-  StateDict missing = other.state_dict(), unknown = missing, reshaped = missing;
+  StateDict missing = other.state_dict(), unknown = missing, reshaped = missing, nested = missing;
   missing.erase("norm.running_mean");
   unknown["head.weight"] = torch::ones({1});
   reshaped["conv.bias"] = torch::ones({5});
+  nested["conv.bias"] = at::_nested_tensor_from_tensor_list({torch::ones({2})});
   EXPECT_FAILS(model.load_state_dict(missing), ValueError, "\"norm.running_mean\" is missing");
   EXPECT_FAILS(model.load_state_dict(unknown), ValueError, "\"head.weight\" is not in the model");
   EXPECT_FAILS(model.load_state_dict(reshaped), ValueError, "\"conv.bias\" has another shape");
+  EXPECT_FAILS(model.load_state_dict(nested), ValueError, "got nested Float [[2]]");
   EXPECT_EQ(fingerprint(model), before);
   EXPECT_FAILS(strategy_.run([&] { model.load_state_dict(missing); }), RuntimeError,
                "inside strategy.run()");

@@ -331,6 +331,115 @@ TEST_P(PlainLoop, TakesTheMeanOfLossesThatAreMeansOfTheReplicasBatch) {
   expect_near(model.state_dict(), state_of(*net));
 }
 
+// Gradients that the program puts there after the module's own zero_grad.
+
+/// How a gradient is cleared, and how another one is put in its place.
+struct Putting {
+  bool set_to_none, in_place;
+};
+constexpr Putting kPuttings[] = {{true, false}, {false, false}, {false, true}};
+
+void put(const Tensor& parameter, const Tensor& gradient, bool in_place) {
+  if (in_place && parameter.grad().defined()) {
+    parameter.grad().copy_(gradient);
+  } else {
+    parameter.mutable_grad() = gradient;
+  }
+}
+
+template <class M>
+void put_gradients_of(const Tensor& loss, const M& model, bool in_place) {
+  const auto parameters = parameters_of(model);
+  const auto gradients = torch::autograd::grad({loss}, parameters);
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    put(parameters[p], gradients[p].clone(), in_place);  // LibTorch may give views
+  }
+}
+
+TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGrad) {
+  for (const Putting& how : kPuttings) {
+    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+      loss(model, share).backward();
+      model->zero_grad(how.set_to_none);
+      put_gradients_of(loss(model, share), model, how.in_place);
+      optimizer.step();
+    });
+  }
+}
+
+TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfChangedGradients) {
+  for (const Putting& how : kPuttings) {
+    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+      loss(model, share).backward();
+      for (const Tensor& p : parameters_of(model)) p.mutable_grad() = p.grad() * 0.5;
+      for (const Tensor& p : parameters_of(model)) p.grad().clamp_(-1, 1);
+      model->zero_grad(how.set_to_none);
+      put_gradients_of(loss(model, share), model, how.in_place);
+      optimizer.step();
+    });
+  }
+}
+
+TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfAppliedGradients) {
+  for (const Putting& how : kPuttings) {
+    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+      model->zero_grad(how.set_to_none);
+      put_gradients_of(loss(model, share), model, how.in_place);
+      optimizer.step();
+    });
+  }
+}
+
+TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfGatheredGradients) {
+  for (const bool is_mixed : {true, false}) {
+    for (const Putting& how : kPuttings) {
+      expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+        optimizer.zero_grad();
+        if (is_mixed) loss(model, share).backward();
+        [[maybe_unused]] const auto waiting = no_sync(optimizer);
+        loss(model, share).backward();
+        model->zero_grad(how.set_to_none);
+        put_gradients_of(loss(model, share), model, how.in_place);
+        optimizer.step();
+      });
+    }
+  }
+}
+
+TEST_P(PlainLoop, AddsAPassToWhatIsPutThereAfterTheModulesZeroGrad) {
+  for (const bool is_gathered : {true, false}) {
+    for (const Putting& how : kPuttings) {
+      expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+        optimizer.zero_grad();
+        if (is_gathered) {
+          [[maybe_unused]] const auto waiting = no_sync(optimizer);
+          loss(model, share).backward();
+        } else {
+          loss(model, share).backward();
+        }
+        model->zero_grad(how.set_to_none);
+        for (const Tensor& p : parameters_of(model)) put(p, p.detach() * 0.01, how.in_place);
+        loss(model, share).backward();
+        optimizer.step();
+      });
+    }
+  }
+}
+
+TEST_P(PlainLoop, ChangesAlikeWhatItHasZeroedInPlaceOrReplaced) {
+  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    optimizer.zero_grad();
+    loss(model, share).backward();
+    const auto parameters = parameters_of(model);
+    parameters[0].grad().zero_();
+    parameters[1].mutable_grad() = parameters[1].grad() * 0;
+    parameters[2].mutable_grad() = parameters[2].grad().detach();
+    for (const Tensor& p : parameters) p.grad().add_(p.detach(), 0.01);
+    for (const Tensor& p : parameters) p.mutable_grad() = p.grad() + p.detach() * 0.01;
+    optimizer.step();
+  });
+}
+
 // Two models.
 
 TEST_P(PlainLoop, TrainsAGeneratorAndADiscriminator) {
@@ -386,6 +495,34 @@ TEST_P(PlainLoop, ScalesAndAccumulatesSparseGradients) {
     strategy.run([&] { step(model, optimizer, own_share(whole)); });
   }
   expect_on_every_replica(model, state_of(*plain));
+}
+
+TEST_P(PlainLoop, SumsSparseGradientsThatArePutThereAfterTheModulesZeroGrad) {
+  const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
+  for (const bool set_to_none : {true, false}) {
+    const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
+      (losses(model(share.x), share.y).sum() / 12).backward();
+      model->zero_grad(set_to_none);
+      const auto parameters = model->parameters();
+      const auto gradients =
+          torch::autograd::grad({losses(model(share.x), share.y).sum() / 12}, parameters);
+      for (std::size_t p = 0; p < parameters.size(); ++p) {
+        parameters[p].mutable_grad() = gradients[p];
+      }
+      optimizer.step();
+    };
+    Words plain;
+    optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
+    const Strategy strategy = GetParam().make();
+    const auto scope = strategy.scope();
+    Model<Words> model;
+    Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
+    for (int i = 0; i < 3; ++i) {
+      step(plain, plain_optimizer, whole);
+      strategy.run([&] { step(model, optimizer, own_share(whole)); });
+    }
+    expect_on_every_replica(model, state_of(*plain));
+  }
 }
 
 // Memory that gradients share.
