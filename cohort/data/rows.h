@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "cohort/data/node.h"
 #include "cohort/data/user_function.h"
 
