@@ -4,8 +4,12 @@
 
 #include "cohort/base/error.h"
 #include "cohort/base/exception_note.h"
+#include "cohort/data/node.h"
 
 namespace cohort::data {
+
+UserCalls::UserCalls(std::string_view stage, const Iteration& iteration)
+    : stage_(stage), errors_are_ignored_(iteration.errors_are_ignored) {}
 
 /// An exception that has no text to take the note leaves it in the log: for all to see, unless it
 /// is going to be ignored.

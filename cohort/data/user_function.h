@@ -5,9 +5,9 @@
 #include <string_view>
 #include <utility>
 
-#include "cohort/data/node.h"
-
 namespace cohort::data {
+
+struct Iteration;
 
 /// Calls functions of the user's, for the elements of one stage in one pass:
 ///
@@ -17,8 +17,7 @@ namespace cohort::data {
 /// nothing is thrown. Thread-safe.
 class UserCalls {
  public:
-  UserCalls(std::string_view stage, const Iteration& iteration)
-      : stage_(stage), errors_are_ignored_(iteration.errors_are_ignored) {}
+  UserCalls(std::string_view stage, const Iteration& iteration);
 
   template <class Call>
   decltype(auto) operator()(std::int64_t element, Call&& call) const {
