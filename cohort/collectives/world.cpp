@@ -130,7 +130,7 @@ std::unique_ptr<WorldLane> World::make_lane() {
 void World::leave_lane(Lane lane) {
   if (!exchange_) return;
   for (int w = 0; w < workers(); ++w) {
-    if (w != index_) post(w, lane, {BYE, epoch(), run(), 0, 0, 0}, "");
+    if (w != index_) post(w, lane, {BYE, 0, 0, 0, 0, 0}, "");  // of every epoch
   }
 }
 
@@ -205,21 +205,20 @@ void World::fail(int replica, const std::exception_ptr& error) noexcept {
 
 bool World::concerns(std::uint64_t run) const {
   if (!failure_) return false;
-  const bool is_of_a_run = failure_->kind == Failure::RUN || failure_->kind == Failure::MISMATCH;
-  return !is_of_a_run || run >= failure_->run;
+  return !failure_->is_of_a_run() || run >= failure_->run;
 }
 
-bool World::is_over() {
+bool World::is_over(std::uint64_t run) {
   const MutexLock lock(mutex_);
   listen();
-  return concerns(run());
+  return concerns(run);
 }
 
-void World::check(std::string_view where) {
+void World::check(std::string_view where, std::uint64_t run) {
   if (!exchange_) return;
   const MutexLock lock(mutex_);
   listen();
-  if (!concerns(run())) return;
+  if (!concerns(run)) return;
   has_lost_run_ = true;
   rethrow(*failure_, where);
 }
@@ -229,9 +228,10 @@ void World::end_epoch(Failure failure) {
   end_epoch_locked(std::move(failure));
 }
 
-/// The first failure counts, on each worker; all workers are told of each.
+/// The first failure counts, on each worker, but for those of the world itself, which count for
+/// longer; all workers are told of each.
 void World::end_epoch_locked(Failure failure) {
-  if (failure_) return;
+  if (failure_ && (!failure_->is_of_a_run() || failure.is_of_a_run())) return;
   const MessageHead head{NOTICE | failure.text.size() << 8,       epoch(), failure.run, 0, 0,
                          static_cast<std::uint64_t>(failure.kind)};
   for (int w = 0; w < workers(); ++w) {
@@ -257,8 +257,10 @@ void World::take_notice(int from, const Exchange::Arrival& notice) {
     const auto seen = exchange_->events();
     if (!transfer.done()) exchange_->wait(seen, std::nullopt);
   }
-  if (kind_of(notice.head) != NOTICE || epoch_of(notice.head) < epoch() || failure_) return;
-  failure_ = {static_cast<Failure::Kind>(notice.head[5]), run_of(notice.head), std::move(text)};
+  if (kind_of(notice.head) != NOTICE || epoch_of(notice.head) < epoch()) return;
+  Failure told{static_cast<Failure::Kind>(notice.head[5]), run_of(notice.head), std::move(text)};
+  if (failure_ && (!failure_->is_of_a_run() || told.is_of_a_run())) return;
+  failure_ = std::move(told);
   exchange_->wake();
 }
 

@@ -120,8 +120,10 @@ class World {
   /// This worker's run has thrown `error` in a replica: all workers get it. Says it once an epoch.
   void fail(int replica, const std::exception_ptr& error) noexcept;
 
-  /// Throws what ended the epoch, if something has: Cancelled, or the error of the world itself.
-  void check(std::string_view where);
+  /// Throws what ended the epoch, if something has that concerns this run: Cancelled, or the error
+  /// of the world itself. Run 0 is none: a worker that is late or gone concerns it, a failed run
+  /// does not.
+  void check(std::string_view where, std::uint64_t run);
 
   const WaitLimits& limits() const { return limits_; }
 
@@ -133,6 +135,9 @@ class World {
     enum Kind : std::uint8_t { RUN, MISMATCH, LATE, GONE } kind = RUN;
     std::uint64_t run = 0;
     std::string text;
+
+    /// Over with the run; a worker that is late or gone concerns everything.
+    bool is_of_a_run() const { return kind == RUN || kind == MISMATCH; }
   };
   /// True if the failure concerns what this worker does now. A worker that is behind first gets to
   /// the run that has failed: the others were through with all that comes before.
@@ -150,7 +155,7 @@ class World {
   void agree_on_replicas(const Options& options);
   std::uint64_t agree_on_run(std::uint64_t failed);
   std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
-  bool is_over();
+  bool is_over(std::uint64_t run);
   void leave_lane(Lane lane);
   void end_epoch(Failure failure);
   void end_epoch_locked(Failure failure) COHORT_REQUIRES(mutex_);

@@ -97,8 +97,8 @@ WorldLane::Round::Round(WorldLane& lane, std::string_view call)
       call_(call),
       call_hash_(hash_of_text(call)),
       introduced_(lane.world_.workers(), false) {
-  world_.check(call);
-  epoch_ = world_.epoch();
+  world_.check(call, lane.run());
+  epoch_ = lane.epoch();
   if (lane.epoch_ != epoch_) {
     lane.epoch_ = epoch_;
     lane.sequence_ = 0;
@@ -154,9 +154,9 @@ void WorldLane::Round::finish() {
   WaitClock clock(with_patience(world_.limits(), world_.is_chief()));
   for (;;) {
     const auto seen = exchange_.events();
-    const bool is_over = world_.is_over();
+    const bool is_over = world_.is_over(lane_.run());
     if (is_complete()) break;
-    if (is_over) world_.check(call_);
+    if (is_over) world_.check(call_, lane_.run());
     if (lane_.abandoned_.load(std::memory_order_acquire)) {
       throw Cancelled(call_, "given up by this worker");
     }
@@ -268,7 +268,7 @@ void WorldLane::Round::throw_gone(int worker, const std::string& why) {
   world_.end_epoch(
       {World::Failure::GONE, world_.run(),
        cat(world_.name(worker), " is gone: ", why, "; this worker waited for it in ", call_)});
-  world_.check(call_);
+  world_.check(call_, lane_.run());
 }
 
 std::string WorldLane::Round::missing() const {
@@ -286,7 +286,7 @@ void WorldLane::Round::throw_late(WaitLimits::Seconds timeout) {
                         missing(), " in ", call_,
                         ": every worker must make this call; look at what they do, or raise "
                         ".timeout")});
-  world_.check(call_);
+  world_.check(call_, lane_.run());
 }
 
 void WorldLane::Round::warn(WaitLimits::Seconds waited) const {

@@ -53,8 +53,10 @@ class WorldLane {
  private:
   friend class World;
 
-  /// What messages carry, and what must be the same on all workers.
+  /// What messages carry, and what must be the same on all workers. Beside runs there is neither a
+  /// run, nor an epoch that ends with a failed one.
   std::uint64_t run() const { return is_beside_runs_ ? 0 : world_.run(); }
+  std::uint32_t epoch() const { return is_beside_runs_ ? 0 : world_.epoch(); }
 
   World& world_;
   const Lane lane_;

@@ -197,6 +197,30 @@ TEST_P(MultiWorkerFailures, AParameterThatSomeReplicasDoNotUseIsAnErrorOnAll) {
   EXPECT_THAT(texts, Each(testing::EndsWith(fingerprint_of_first)));
 }
 
+TEST_P(MultiWorkerFailures, ALoopOverDataGoesOnAfterAFailedRun) {
+  const auto program = [](const Strategy& strategy) {
+    std::string text;
+    int step = 0;
+    for (const auto& batch :
+         strategy.distribute_dataset(data::range(40).batch(strategy.num_replicas_in_sync()))) {
+      const std::string thrown = thrown_by([&] {
+        const auto sums = strategy.run(
+            [&](const at::Tensor& own) {
+              if (step == 1 && id() == 0) throw std::runtime_error("in step 1");
+              return get_replica_context().all_reduce("SUM", own.sum().to(at::kDouble));
+            },
+            batch);
+        text += bits_of(strategy.local_results(sums)[0]);
+      });
+      text += thrown == "nothing" ? "" : "failed\n";
+      ++step;
+    }
+    return text;
+  };
+  const std::string expected = on_one_process(GetParam().replicas, program);
+  EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
+}
+
 TEST_P(MultiWorkerFailures, ALateWorkerIsNamed) {
   const int late = GetParam().workers - 1;
   const auto texts = on_each_worker(
