@@ -168,7 +168,11 @@ void AllReduce::add_over_workers() {
       .run(world_.replicas_lane(), call(), nodes, results, divisor);
 }
 
-std::string AllReduce::call() const { return call_with_tensors(describe(), values_); }
+/// Every tensor of it, where `describe` leaves some out.
+std::string AllReduce::call() const {
+  constexpr std::size_t kDescribed = 4;
+  return values_.size() <= kDescribed ? describe() : call_with_tensors(describe(), values_);
+}
 
 AllGather::AllGather(World& world, std::vector<at::Tensor> values, std::int64_t axis,
                      bool equal_sizes)

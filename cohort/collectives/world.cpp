@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/base/exception_note.h"
 #include "cohort/base/random.h"
 #include "cohort/collectives/worker.h"
 #include "cohort/collectives/world_lane.h"
@@ -182,25 +183,25 @@ std::uint64_t World::agree_on_run(std::uint64_t failed) {
 void World::fail(int replica, const std::exception_ptr& error) noexcept {
   if (!exchange_) return;
   try {
-    Failure failure{Failure::RUN, run(), ""};
-    try {
-      std::rethrow_exception(error);
-    } catch (const WorldMismatch& mismatch) {
-      failure = {Failure::MISMATCH, run(), mismatch.what()};
-    } catch (const std::exception& other) {
-      failure.text = other.what();
-    } catch (...) {
-      failure.text = "an exception that is no std::exception";
-    }
-    if (failure.kind == Failure::RUN) {
-      failure.text = cat("the run of ", name(index_), " has failed: replica ", replica,
-                         " threw: ", failure.text);
-    }
+    std::string text = text_of(error);
     const MutexLock lock(mutex_);
+    // What all workers have got already keeps its kind for those who have not.
+    const bool is_mismatch = !mismatch_.empty() && text.find(mismatch_) != std::string::npos;
+    if (!is_mismatch) {
+      text = cat("the run of ", name(index_), " has failed: replica ", replica, " threw: ", text);
+    }
     has_lost_run_ = true;
-    end_epoch_locked(std::move(failure));
+    end_epoch_locked({is_mismatch ? Failure::MISMATCH : Failure::RUN, run(), std::move(text)});
   } catch (...) {  // no memory for the text: the others wait until their time is over
   }
+}
+
+void World::throw_mismatch(std::string_view where, const std::string& text) {
+  {
+    const MutexLock lock(mutex_);
+    mismatch_ = text;
+  }
+  throw InvalidArgument(where, text);
 }
 
 bool World::concerns(std::uint64_t run) const {
@@ -280,7 +281,7 @@ void World::post_locked(int to, Lane lane, const MessageHead& head, const std::s
 void World::rethrow(const Failure& failure, std::string_view where) {
   switch (failure.kind) {
     case Failure::MISMATCH:
-      throw WorldMismatch(where, failure.text);
+      throw InvalidArgument(where, failure.text);
     case Failure::LATE:
       throw DeadlineExceeded(where, failure.text);
     case Failure::GONE:

@@ -23,12 +23,6 @@ namespace cohort {
 class Worker;
 class WorldLane;
 
-/// The workers have come to different calls: thrown on all of them.
-class WorldMismatch : public InvalidArgument {
- public:
-  using InvalidArgument::InvalidArgument;
-};
-
 /// The job that a strategy trains in: its workers and which one this is, its replicas and which of
 /// them this worker runs, the seed, the names for errors, the exchange of bytes, and the end of a
 /// run for all.
@@ -164,6 +158,7 @@ class World {
   void post(int to, Lane lane, const MessageHead& head, const std::string& text);
   void post_locked(int to, Lane lane, const MessageHead& head, const std::string& text)
       COHORT_REQUIRES(mutex_);
+  [[noreturn]] void throw_mismatch(std::string_view where, const std::string& text);
   [[noreturn]] static void rethrow(const Failure& failure, std::string_view where);
 
   // Constant after construction.
@@ -184,6 +179,7 @@ class World {
   Mutex mutex_;
   std::optional<Failure> failure_ COHORT_GUARDED_BY(mutex_);
   bool has_lost_run_ COHORT_GUARDED_BY(mutex_) = false;  // in this epoch
+  std::string mismatch_ COHORT_GUARDED_BY(mutex_);       // the text of the last one
   std::list<Posted> posted_ COHORT_GUARDED_BY(mutex_);
 };
 

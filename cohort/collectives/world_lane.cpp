@@ -238,7 +238,7 @@ WorldLane::Bytes WorldLane::Round::take_all(int from, const Exchange::Arrival& a
 
 void WorldLane::Round::throw_error(int from, const Exchange::Arrival& arrival) {
   const Bytes body = take_all(from, arrival);
-  throw WorldMismatch(call_, text_of(body, body.size()));
+  world_.throw_mismatch(call_, text_of(body, body.size()));
 }
 
 namespace {
@@ -261,7 +261,7 @@ void WorldLane::Round::throw_mismatch(int from, const Exchange::Arrival& arrival
   for (int w = 0; w < world_.workers(); ++w) {
     if (w != world_.index()) world_.post(w, lane_.lane_, head(ERROR, why.size()), why);
   }
-  throw WorldMismatch(call_, why);
+  world_.throw_mismatch(call_, why);
 }
 
 void WorldLane::Round::throw_gone(int worker, const std::string& why) {
