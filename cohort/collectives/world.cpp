@@ -196,6 +196,14 @@ void World::fail(int replica, const std::exception_ptr& error) noexcept {
   }
 }
 
+void World::fail_alike(const std::string& text) {
+  if (!exchange_) return;
+  const MutexLock lock(mutex_);
+  has_lost_run_ = true;
+  if (!failure_) failure_ = {Failure::RUN, run(), text};
+  exchange_->wake();
+}
+
 void World::throw_mismatch(std::string_view where, const std::string& text) {
   {
     const MutexLock lock(mutex_);

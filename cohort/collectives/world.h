@@ -114,6 +114,9 @@ class World {
   /// This worker's run has thrown `error` in a replica: all workers get it. Says it once an epoch.
   void fail(int replica, const std::exception_ptr& error) noexcept;
 
+  /// The run fails with what all workers find out by themselves, so that nobody need be told.
+  void fail_alike(const std::string& text);
+
   /// Throws what ended the epoch, if something has that concerns this run: Cancelled, or the error
   /// of the world itself. Run 0 is none: a worker that is late or gone concerns it, a failed run
   /// does not.

@@ -420,7 +420,7 @@ void GradientReducer::agree(const char* where, FunctionRef<ParameterState(int)> 
                    " but none on replica ", without,
                    ": use it in the loss on every replica, or set .allow_unused = true to count "
                    "zeros"));
-    world().fail(without, std::make_exception_ptr(error));  // buckets may be on their way
+    world().fail_alike(error.what());  // buckets may be on their way
     forget_round();
     throw error;
   }
