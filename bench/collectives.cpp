@@ -2,6 +2,7 @@
 #include <cohort/cohort.h>
 
 #include <barrier>
+#include <stdexcept>
 
 #include "cohort/collectives/all_reduce.h"
 #include "cohort/distribute/crew.h"
@@ -32,7 +33,7 @@ Tensor floats(std::int64_t bytes) { return torch::ones({bytes / 4}); }
 /// Two threads, each bound to a core, that meet as replicas do.
 class PinnedCrew : public cohort::Crew {
  public:
-  PinnedCrew() : Crew({0, 1}) {
+  explicit PinnedCrew(cohort::World& world) : Crew({0, 1}, world) {
     run([](int i) { bench::pin_to_core(i); });
   }
   template <class Body>
@@ -47,8 +48,8 @@ void latency(bench::Report& report) {
   constexpr int kCalls = 1000;
   const cohort::collectives::Accumulation addition;
   const Tensor values[] = {floats(kKiB), floats(kKiB)};
-  PinnedCrew crew;
   const auto world = cohort::World::alone(2);
+  PinnedCrew crew(*world);
   const double time = bench::median_call(300, [&] {
     crew.run([&](int member) {
       for (int i = 0; i < kCalls; ++i) {
@@ -84,7 +85,8 @@ class Triad {
   }
 
   Tensor a_, b_, c_;
-  PinnedCrew crew_;
+  const std::shared_ptr<cohort::World> world_ = cohort::World::alone(kThreads);
+  PinnedCrew crew_{*world_};
 };
 
 /// A gradient on each of two replicas, summed in place as optimizer.step() does it.
@@ -108,12 +110,14 @@ class LargeGradient {
       auto& replica = cohort::get_replica_context();
       const int r = replica.local_id();
       bench::pin_to_core(r);
+      reducer_->zero_grad(r, true);  // what is put there next is not summed yet
       parameters_[r][0].mutable_grad() = upstream_[r].clone();
       both.arrive_and_wait();
       begin[r] = bench::seconds_now();
       reducer_->synchronize(replica);
       end[r] = bench::seconds_now();
     });
+    if (parameters_[1][0].grad()[0].item<float>() != kThreads) throw std::logic_error("no sum");
     return std::max(end[0], end[1]) - std::max(begin[0], begin[1]);
   }
 

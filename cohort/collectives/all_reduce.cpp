@@ -136,9 +136,9 @@ std::int64_t AllReduce::next_stage() {
   add_over_workers();
   pieces_.clear();
   for (std::size_t leaf = 0; leaf < values_.size(); ++leaf) {
-    const bool is_copied = buffers_[leaf].results.size() > 1;
+    if (buffers_[leaf].results.size() < 2) continue;
     const auto bytes = static_cast<std::int64_t>(values_[leaf].nbytes());
-    for (std::int64_t begin = 0; is_copied && begin < bytes; begin += kChunkBytes) {
+    for (std::int64_t begin = 0; begin < bytes; begin += kChunkBytes) {
       pieces_.push_back({leaf, 0, {begin, std::min(begin + kChunkBytes, bytes)}});
     }
   }

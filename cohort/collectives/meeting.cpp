@@ -5,12 +5,14 @@
 #include <typeinfo>
 #include <utility>
 
+#include "cohort/collectives/world_lane.h"
+
 namespace cohort::collectives {
 
-Meeting::Meeting(Turns& turns, const WaitLimits& limits, int first_replica)
+Meeting::Meeting(Turns& turns, World& world, const WaitLimits& limits)
     : turns_(turns),
+      world_(world),
       limits_(limits),
-      first_replica_(first_replica),
       present_(turns.members(), 0),
       left_(turns.members(), 0),
       last_on_slot_(turns.slots(), -1),
@@ -67,7 +69,7 @@ void Meeting::wait_for_end(Wait& wait, const Contribution& mine) {
         do_pieces();
         break;
       case LEAD:
-        do_work(wait.member);
+        do_work(wait);
         conclude(-1);
         break;
       case kNothing:
@@ -89,7 +91,7 @@ void Meeting::host(Wait& wait, const Contribution& mine) {
     turns_.signal(0, LEAD);
     return wait_for_end(wait, mine);
   }
-  if (!failure_) do_work(wait.member);
+  if (!failure_) do_work(wait);
   if (turns_.holds(wait.member)) return conclude(wait.member);
   conclude(-1);  // an error had let it go on without its slot
   wait_for_end(wait, mine);
@@ -99,6 +101,7 @@ void Meeting::look_for_mismatch() {
   work_failed_.store(false, std::memory_order_relaxed);
   try {
     if (auto text = find_mismatch()) {
+      world_.replicas_lane().refuse_mismatch(all_[0]->describe(), *text);
       failure_ = std::make_shared<Failure>(Failure{Failure::MISMATCH, *std::move(text), nullptr});
     }
   } catch (...) {  // a contribution that can't be compared or described
@@ -106,7 +109,18 @@ void Meeting::look_for_mismatch() {
   }
 }
 
-void Meeting::do_work(int host) {
+/// What fails in it is told to the other workers, if they have not got it already.
+void Meeting::do_work(const Wait& wait) {
+  WorldLane& lane = world_.replicas_lane();
+  const WorldLane::OwnLimits limits(lane, wait.clock.limits());
+  const std::uint64_t failures = lane.failures();
+  do_stages(wait.member);
+  if (failure_ && !all_[0]->leader_only() && lane.failures() == failures) {
+    lane.refuse(all_[0]->describe(), failure_->error);
+  }
+}
+
+void Meeting::do_stages(int host) {
   work_failed_.store(false, std::memory_order_relaxed);
   try {
     do_stage(all_[0]->plan(all_), host);
@@ -220,15 +234,15 @@ std::optional<std::string> Meeting::find_mismatch() const {
     const bool same_call = typeid(first) == typeid(other);
     const auto what = same_call ? first.mismatch(other) : "they must make the same calls in order";
     if (!what) continue;
-    return cat("replica ", first_replica_ + static_cast<int>(m), " calls ", other.describe(),
-               " where replica ", first_replica_, " calls ", first.describe(), ": ", *what);
+    return cat("replica ", id_of(static_cast<int>(m)), " calls ", other.describe(),
+               " where replica ", id_of(0), " calls ", first.describe(), ": ", *what);
   }
   return std::nullopt;
 }
 
 std::string Meeting::who_left() const {
   const auto gone = std::find(left_.begin(), left_.end(), 1) - left_.begin();
-  return cat("replica ", first_replica_ + gone,
+  return cat("replica ", id_of(static_cast<int>(gone)),
              " has returned already: the replicas made a different number of "
              "replica_context().merge_call() calls or collectives; make each of them on every "
              "replica");

@@ -15,6 +15,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
+#include "cohort/collectives/world.h"
 #include "cohort/device/turns.h"
 #include "cohort/device/wait_clock.h"
 
@@ -60,7 +61,8 @@ class Stopped : public Cancelled {
 ///
 /// Every member must attend the same meetings in the same order. A member that attends another
 /// kind of meeting, brings what does not fit, or leaves while others wait is an error that names
-/// it, on all members. After an error the next meeting works as usual.
+/// it, on all members. After an error the next meeting works as usual. A meeting that fails here is
+/// a collective that fails on the other workers too.
 ///
 /// A member that does not come is waited for as long as the limits allow, and named in the log
 /// meanwhile. So is one that keeps its slot from others: theirs is a wait for it too. Who gets an
@@ -70,9 +72,9 @@ class Stopped : public Cancelled {
 /// better to do. Thread-safe: one thread for each member.
 class Meeting {
  public:
-  /// `limits` hold for every wait that is not given its own; `first_replica` is the global id of
-  /// member 0, for the text of errors.
-  explicit Meeting(Turns& turns, const WaitLimits& limits = {}, int first_replica = 0);
+  /// The members are the replicas that `world` has here. `limits` hold for every wait that is not
+  /// given its own.
+  Meeting(Turns& turns, World& world, const WaitLimits& limits = {});
 
   /// Before the members of a new run start.
   void open();
@@ -153,7 +155,8 @@ class Meeting {
   void look_at_slot(Wait& wait, std::string_view where);
   void host(Wait& wait, const Contribution& mine);
   void look_for_mismatch();
-  void do_work(int host);
+  void do_work(const Wait& wait);
+  void do_stages(int host);
   void do_stage(std::int64_t pieces, int host);
   void call_helpers(int host);
   void do_pieces();
@@ -167,12 +170,13 @@ class Meeting {
   std::string who_is_late(WaitLimits::Seconds timeout) const COHORT_REQUIRES(mutex_);
   std::vector<int> missing() const COHORT_REQUIRES(mutex_);
   std::string names_of(const std::vector<int>& members) const;
+  int id_of(int member) const { return world_.first() + member; }
   static void rethrow(const Failure& failure, int member, const Contribution& mine);
 
   Turns& turns_;
+  World& world_;
   const HomeProcess process_;
   const WaitLimits limits_;
-  const int first_replica_;
 
   Mutex mutex_;
   int arrived_ COHORT_GUARDED_BY(mutex_) = 0;

@@ -29,7 +29,7 @@ std::string Meeting::names_of(const std::vector<int>& members) const {
   std::string text = members.size() == 1 ? "replica " : "replicas ";
   for (std::size_t i = 0; i < members.size(); ++i) {
     const bool is_last = i + 1 == members.size();
-    text += cat(i == 0 ? "" : is_last ? " and " : ", ", first_replica_ + members[i]);
+    text += cat(i == 0 ? "" : is_last ? " and " : ", ", id_of(members[i]));
   }
   return text;
 }
@@ -109,8 +109,8 @@ void Meeting::look_at_slot(Wait& wait, std::string_view where) {
   }
   const auto due = wait.clock.due();
   const std::string who =
-      cat("replica ", first_replica_ + wait.member, " has waited ", in_seconds(wait.clock.waited()),
-          " for the slot of its device, which replica ", first_replica_ + turn->holder, " holds: ");
+      cat("replica ", id_of(wait.member), " has waited ", in_seconds(wait.clock.waited()),
+          " for the slot of its device, which replica ", id_of(turn->holder), " holds: ");
   if (due == WaitClock::WARNING && turn->is_next) log::warning('[', where, "] ", who, kLookAtIt);
   if (due != WaitClock::TIMEOUT || !turns_.withdraw(wait.member)) return;
   const std::string text =

@@ -129,10 +129,7 @@ std::unique_ptr<WorldLane> World::make_lane() {
 
 /// Nothing is sent to tell of it where nobody is.
 void World::leave_lane(Lane lane) {
-  if (!exchange_) return;
-  for (int w = 0; w < workers(); ++w) {
-    if (w != index_) post(w, lane, {BYE, 0, 0, 0, 0, 0}, "");  // of every epoch
-  }
+  if (exchange_) post_to_all(lane, {BYE, 0, 0, 0, 0, 0}, "");  // of every epoch
 }
 
 std::unique_ptr<WorldLane> World::make_lane_beside_runs() {
@@ -204,11 +201,13 @@ void World::fail_alike(const std::string& text) {
   exchange_->wake();
 }
 
+void World::note_mismatch(const std::string& text) {
+  const MutexLock lock(mutex_);
+  mismatch_ = text;
+}
+
 void World::throw_mismatch(std::string_view where, const std::string& text) {
-  {
-    const MutexLock lock(mutex_);
-    mismatch_ = text;
-  }
+  note_mismatch(text);
   throw InvalidArgument(where, text);
 }
 
@@ -244,7 +243,7 @@ void World::end_epoch_locked(Failure failure) {
   const MessageHead head{NOTICE | failure.text.size() << 8,       epoch(), failure.run, 0, 0,
                          static_cast<std::uint64_t>(failure.kind)};
   for (int w = 0; w < workers(); ++w) {
-    if (w != index_) post_locked(w, control_lane_, head, failure.text);
+    if (w != index_) post(w, control_lane_, head, failure.text);
   }
   failure_ = std::move(failure);
   exchange_->wake();
@@ -273,12 +272,14 @@ void World::take_notice(int from, const Exchange::Arrival& notice) {
   exchange_->wake();
 }
 
-void World::post(int to, Lane lane, const MessageHead& head, const std::string& text) {
+void World::post_to_all(Lane lane, const MessageHead& head, const std::string& text, int but) {
   const MutexLock lock(mutex_);
-  post_locked(to, lane, head, text);
+  for (int w = 0; w < workers(); ++w) {
+    if (w != index_ && w != but) post(w, lane, head, text);
+  }
 }
 
-void World::post_locked(int to, Lane lane, const MessageHead& head, const std::string& text) {
+void World::post(int to, Lane lane, const MessageHead& head, const std::string& text) {
   posted_.remove_if([](const Posted& each) { return each.transfer.done(); });
   Posted& message = posted_.emplace_back();
   message.text = text;

@@ -158,9 +158,10 @@ class World {
   void end_epoch_locked(Failure failure) COHORT_REQUIRES(mutex_);
   void listen() COHORT_REQUIRES(mutex_);
   void take_notice(int from, const Exchange::Arrival& notice) COHORT_REQUIRES(mutex_);
-  void post(int to, Lane lane, const MessageHead& head, const std::string& text);
-  void post_locked(int to, Lane lane, const MessageHead& head, const std::string& text)
+  void post(int to, Lane lane, const MessageHead& head, const std::string& text)
       COHORT_REQUIRES(mutex_);
+  void post_to_all(Lane lane, const MessageHead& head, const std::string& text, int but = -1);
+  void note_mismatch(const std::string& text);
   [[noreturn]] void throw_mismatch(std::string_view where, const std::string& text);
   [[noreturn]] static void rethrow(const Failure& failure, std::string_view where);
 

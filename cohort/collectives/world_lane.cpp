@@ -5,14 +5,17 @@
 #include <functional>
 
 #include "cohort/base/error.h"
+#include "cohort/base/exception_note.h"
 #include "cohort/base/log.h"
 #include "cohort/collectives/world_message.h"
 
 // How a collective stays the same one on all workers. Its messages carry its number, and the first
 // one between each two workers its text. In the first step everybody sends to the chief, and the
 // chief waits for all: so a worker that is in another collective is noticed by somebody, who tells
-// everybody (ERROR) before it throws. Nobody completes a collective that another one fails, since
-// the chief's part of the last step comes after it has heard all. So the numbers stay the same.
+// everybody (ERROR) before it throws. A worker that can't do its part sends an ERROR instead of it,
+// which the chief passes on to those who wait for the chief alone. Nobody completes a collective
+// that another one fails, since the chief's part of the last step comes after it has heard all. So
+// the numbers stay the same.
 
 namespace cohort {
 
@@ -83,6 +86,33 @@ void WorldLane::broadcast(std::string_view call, std::span<const MutableBytes> m
   round.finish();
 }
 
+std::uint64_t WorldLane::next_in_epoch() {
+  if (std::exchange(epoch_, epoch()) != epoch_) {
+    sequence_ = 0;
+    abandoned_ = false;
+  }
+  return sequence_++;
+}
+
+void WorldLane::refuse_mismatch(std::string_view call, const std::string& why) {
+  if (world_.workers() == 1) return;
+  world_.note_mismatch(why);
+  refuse(World::Failure::MISMATCH, cat(world_.name(world_.index()), ", in ", call, ": ", why));
+}
+
+void WorldLane::refuse(std::string_view call, const std::exception_ptr& error) {
+  if (world_.workers() == 1) return;
+  refuse(World::Failure::RUN,
+         cat(world_.name(world_.index()), " has failed in ", call, ": ", text_of(error)));
+}
+
+void WorldLane::refuse(std::uint64_t kind, const std::string& why) {
+  if (world_.is_over(run())) return;
+  const std::uint64_t sequence = next_in_epoch();
+  world_.post_to_all(lane_, {ERROR | why.size() << 8, epoch_, run(), sequence, 0, kind}, why);
+  ++failures_;
+}
+
 void WorldLane::abandon() {
   abandoned_.store(true, std::memory_order_release);
   world_.exchange()->wake();
@@ -97,14 +127,14 @@ WorldLane::Round::Round(WorldLane& lane, std::string_view call)
       call_(call),
       call_hash_(hash_of_text(call)),
       introduced_(lane.world_.workers(), false) {
-  world_.check(call, lane.run());
-  epoch_ = lane.epoch();
-  if (lane.epoch_ != epoch_) {
-    lane.epoch_ = epoch_;
-    lane.sequence_ = 0;
-    lane.abandoned_ = false;
+  try {
+    world_.check(call, lane.run());
+  } catch (...) {
+    ++lane.failures_;
+    throw;
   }
-  sequence_ = lane.sequence_++;
+  sequence_ = lane.next_in_epoch();
+  epoch_ = lane.epoch_;
 }
 
 WorldLane::Round::~Round() {
@@ -149,13 +179,25 @@ WaitLimits with_patience(WaitLimits limits, bool is_chief) {
 
 }  // namespace
 
-/// What ends the epoch is looked at after the messages: an error of this collective came first.
 void WorldLane::Round::finish() {
-  WaitClock clock(with_patience(world_.limits(), world_.is_chief()));
+  try {
+    wait_for_all();
+  } catch (...) {
+    ++lane_.failures_;
+    throw;
+  }
+  outgoing_.clear();
+  expected_.clear();
+}
+
+/// What ends the epoch is looked at after the messages: an error of this collective came first.
+void WorldLane::Round::wait_for_all() {
+  const WaitLimits& limits = lane_.limits_ ? *lane_.limits_ : world_.limits();
+  WaitClock clock(with_patience(limits, world_.is_chief()));
   for (;;) {
     const auto seen = exchange_.events();
     const bool is_over = world_.is_over(lane_.run());
-    if (is_complete()) break;
+    if (is_complete()) return;
     if (is_over) world_.check(call_, lane_.run());
     if (lane_.abandoned_.load(std::memory_order_acquire)) {
       throw Cancelled(call_, "given up by this worker");
@@ -165,8 +207,6 @@ void WorldLane::Round::finish() {
     if (due == WaitClock::WARNING) warn(clock.waited());
     exchange_.wait(seen, clock.next());
   }
-  outgoing_.clear();
-  expected_.clear();
 }
 
 bool WorldLane::Round::is_complete() {
@@ -238,7 +278,10 @@ WorldLane::Bytes WorldLane::Round::take_all(int from, const Exchange::Arrival& a
 
 void WorldLane::Round::throw_error(int from, const Exchange::Arrival& arrival) {
   const Bytes body = take_all(from, arrival);
-  world_.throw_mismatch(call_, text_of(body, body.size()));
+  const std::string why = text_of(body, body.size());
+  if (world_.is_chief()) world_.post_to_all(lane_.lane_, arrival.head, why, from);
+  if (arrival.head[5] == World::Failure::RUN) throw Cancelled(call_, why);
+  world_.throw_mismatch(call_, why);
 }
 
 namespace {
@@ -258,9 +301,9 @@ void WorldLane::Round::throw_mismatch(int from, const Exchange::Arrival& arrival
           world_.name(world_.index()), " calls ", in_run(call_, lane_.run()),
           ": the workers must begin the same runs and collectives, with the same sizes, in the "
           "same order");
-  for (int w = 0; w < world_.workers(); ++w) {
-    if (w != world_.index()) world_.post(w, lane_.lane_, head(ERROR, why.size()), why);
-  }
+  MessageHead error = head(ERROR, why.size());
+  error[5] = World::Failure::MISMATCH;
+  world_.post_to_all(lane_.lane_, error, why);
   world_.throw_mismatch(call_, why);
 }
 

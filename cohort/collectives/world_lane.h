@@ -2,10 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <list>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/collectives/exchange.h"
@@ -44,6 +46,46 @@ class WorldLane {
   /// Every worker's memory becomes a copy of the chief's. As many bytes on all, in the same parts.
   void broadcast(std::string_view call, std::span<const MutableBytes> memory);
 
+  /// The next collective fails on all workers, since this one can't do its part of it: its replicas
+  /// do not fit to each other, or have thrown. The others get InvalidArgument or Cancelled. Does
+  /// nothing on a process of its own, and in an epoch that is over.
+  void refuse_mismatch(std::string_view call, const std::string& why);
+  void refuse(std::string_view call, const std::exception_ptr& error);
+
+  /// How many collectives have failed here with an error that all workers get.
+  std::uint64_t failures() const { return failures_; }
+
+  /// Does this worker's part of what all workers do next on this lane: what `part` throws fails it
+  /// on all of them.
+  template <class Part>
+  decltype(auto) take_part(std::string_view call, Part&& part) {
+    const std::uint64_t before = failures_;
+    try {
+      return part();
+    } catch (...) {
+      if (failures_ == before) refuse(call, std::current_exception());
+      throw;
+    }
+  }
+
+  /// While it lives, waits for other workers have these limits instead of the world's.
+  class OwnLimits {
+   public:
+    OwnLimits(WorldLane& lane, const WaitLimits& limits)
+        : lane_(lane.world_.exchange() ? &lane : nullptr) {
+      if (lane_) before_ = std::exchange(lane_->limits_, &limits);
+    }
+    ~OwnLimits() {
+      if (lane_) lane_->limits_ = before_;
+    }
+    OwnLimits(const OwnLimits&) = delete;
+    OwnLimits& operator=(const OwnLimits&) = delete;
+
+   private:
+    WorldLane* const lane_;  // null where nobody is waited for
+    const WaitLimits* before_ = nullptr;
+  };
+
   /// Ends a collective that another thread waits in, and all further ones in this epoch, with
   /// Cancelled: what this worker would have brought does not come any more. From any thread.
   void abandon();
@@ -58,11 +100,17 @@ class WorldLane {
   std::uint64_t run() const { return is_beside_runs_ ? 0 : world_.run(); }
   std::uint32_t epoch() const { return is_beside_runs_ ? 0 : world_.epoch(); }
 
+  /// The number of the next collective, which counts from now on.
+  std::uint64_t next_in_epoch();
+  void refuse(std::uint64_t kind, const std::string& why);
+
   World& world_;
   const Lane lane_;
   bool is_beside_runs_ = false;
+  const WaitLimits* limits_ = nullptr;  // instead of the world's
   std::uint32_t epoch_ = 0;
   std::uint64_t sequence_ = 0;  // of collectives, in the epoch
+  std::uint64_t failures_ = 0;
   std::atomic<bool> abandoned_{false};
 };
 
@@ -101,6 +149,7 @@ class WorldLane::Round {
     Exchange::Transfer transfer = {};
   };
 
+  void wait_for_all();
   bool is_complete();
   bool advance(Expected& expected);
   void take(Expected& expected, const Exchange::Arrival& arrival);

@@ -11,7 +11,7 @@
 ///     word 2   the run that began last on the sender
 ///     word 3   which collective of the lane, in the epoch
 ///     word 4   a hash of the call's text
-///     word 5   of a NOTICE: World::Failure::Kind
+///     word 5   of a NOTICE or an ERROR: World::Failure::Kind
 namespace cohort::world_message {
 
 enum Kind : std::uint64_t {

@@ -7,11 +7,8 @@
 
 namespace cohort {
 
-Crew::Crew(const std::vector<int>& slot_of, const WaitLimits& limits, int first_replica)
-    : turns_(slot_of),
-      meeting_(turns_, limits, first_replica),
-      first_replica_(first_replica),
-      errors_(slot_of.size()) {}
+Crew::Crew(const std::vector<int>& slot_of, World& world, const WaitLimits& limits)
+    : world_(world), turns_(slot_of), meeting_(turns_, world, limits), errors_(slot_of.size()) {}
 
 Crew::~Crew() {
   stopping_ = true;
@@ -106,11 +103,11 @@ bool is_reaction(const std::exception_ptr& error) {
 
 void Crew::rethrow_first_error(int& failed) {
   std::exception_ptr first = meeting_.take_merge_error();
-  int who = 0;
+  int who = world_.first();
   for (int m = 0; m < size() && !first; ++m) {
     if (errors_[m] && !is_reaction(errors_[m])) {
       first = errors_[m];
-      who = first_replica_ + m;
+      who = world_.first() + m;
     }
   }
   for (auto& error : errors_) error = nullptr;

@@ -18,10 +18,9 @@ namespace cohort {
 /// they are not, a run of several replicas is an error and the destructor waits for nobody.
 class Crew {
  public:
-  /// `slot_of[i]` is the slot on which replica i takes turns; `limits` say how long replicas wait
-  /// for each other; `first_replica` is the global id of replica 0, for errors.
-  explicit Crew(const std::vector<int>& slot_of, const WaitLimits& limits = {},
-                int first_replica = 0);
+  /// For the replicas that `world` has here: `slot_of[i]` is the slot on which the i-th of them
+  /// takes turns. `limits` say how long replicas wait for each other.
+  Crew(const std::vector<int>& slot_of, World& world, const WaitLimits& limits = {});
   ~Crew();
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
@@ -47,9 +46,9 @@ class Crew {
   void wait_for_others();
   void rethrow_first_error(int& failed);
 
+  const World& world_;
   Turns turns_;
   collectives::Meeting meeting_;
-  const int first_replica_;
 
   // Set by `run` before any member starts.
   const FunctionRef<void(int)>* body_ = nullptr;

@@ -170,7 +170,7 @@ void attend_meeting(ReplicaContext& replica, collectives::Contribution& contribu
     if (limits) return meeting.attend(replica.local_id(), contribution, *limits);
     return meeting.attend(replica.local_id(), contribution);
   }
-  if (replica.extended().layout().local() > 1) {
+  if (replica.num_replicas_in_sync() > 1) {
     throw RuntimeError(contribution.describe(),
                        cat("the run of replica ", replica.replica_id_in_sync_group(),
                            " has ended, so the others can't take part: call collectives, and "

@@ -9,6 +9,7 @@
 #include "cohort/base/log.h"
 #include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
+#include "cohort/collectives/world_lane.h"
 #include "cohort/collectives/world_tensors.h"
 #include "cohort/device/intra_op_threads.h"
 #include "cohort/distribute/caller_state.h"
@@ -20,8 +21,8 @@ namespace cohort {
 /// A crew with the contexts of its replicas. A strategy has one for each run at the same time.
 struct StrategyExtended::Team {
   explicit Team(StrategyExtended& strategy)
-      : crew(strategy.layout().copy_of_each(), strategy.communication().wait_limits(),
-             strategy.layout().first()) {
+      : crew(strategy.layout().copy_of_each(), strategy.world(),
+             strategy.communication().wait_limits()) {
     for (int i = 0; i < strategy.layout().local(); ++i) {
       replicas.push_back(std::make_unique<ReplicaContext>(strategy, i));
     }
@@ -259,8 +260,9 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
   };
   try {
     team.crew.run(in_replica, detail::thread_context().failed_replica);
-  } catch (...) {
+  } catch (...) {  // also what no replica has seen, or has let out
     failed_runs_.add(serial);
+    world().fail(detail::thread_context().failed_replica, std::current_exception());
     throw;
   }
 }
@@ -305,13 +307,19 @@ StrategyExtended::Components StrategyExtended::components_for_reduction(ReduceOp
                               " replicas: use MEAN, or give one value per replica (PerReplica)"));
 }
 
+/// What fails in a call of all workers on one of them fails on all.
+template <class Part>
+auto StrategyExtended::with_workers(const char* where, Part&& part) const {
+  const World::Turn turn = take_turn();
+  return world().replicas_lane().take_part(where, part);
+}
+
 /// Here if all replicas are, else with the other workers.
 std::vector<at::Tensor> StrategyExtended::reduce_components(
     ReduceOp op, const std::vector<at::Tensor>& components, std::span<const Device> destinations,
     const char* where) const {
   const CrossDeviceOps& ops = cross_device_ops();
   if (world().holds_root()) return ops.reduce(op, components, destinations);
-  const World::Turn turn = take_turn();
   const at::Tensor result =
       reduce_over_world(world().replicas_lane(), where, op, components, ops.accumulation());
   return ops.broadcast(result, destinations);
@@ -334,14 +342,22 @@ Device StrategyExtended::default_destination() const {
 
 at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
                                          const Axis& axis) const {
-  check_defined("strategy.reduce", value, layout().first());
+  return with_workers("strategy.reduce", [&] {
+    check_defined("strategy.reduce", value, layout().first());
+    return axis.none() ? reduce_over_replicas(op, value) : reduce_along(op, value, axis);
+  });
+}
+
+at::Tensor StrategyExtended::reduce_over_replicas(ReduceOp op, const Reducible& value) const {
+  const auto [components, is_one_for_all] = components_for_reduction(op, value, "strategy.reduce");
+  if (is_one_for_all) return components[0].detach();
   const std::vector<Device> destination{default_destination()};
-  if (axis.none()) {
-    const auto [components, is_one_for_all] =
-        components_for_reduction(op, value, "strategy.reduce");
-    if (is_one_for_all) return components[0].detach();
-    return reduce_components(op, components, destination, "strategy.reduce")[0];
-  }
+  return reduce_components(op, components, destination, "strategy.reduce")[0];
+}
+
+at::Tensor StrategyExtended::reduce_along(ReduceOp op, const Reducible& value,
+                                          const Axis& axis) const {
+  const std::vector<Device> destination{default_destination()};
   std::vector<at::Tensor> sums, counts;
   for (int i = 0; i < layout().local(); ++i) {
     const at::Tensor component = whole(value.values[value.kind == Reducible::PER_REPLICA ? i : 0]);
@@ -358,30 +374,40 @@ at::Tensor StrategyExtended::reduce_leaf(ReduceOp op, const Reducible& value,
 }
 
 at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t axis) const {
-  check_defined("strategy.gather", value, layout().first());
-  if (value.kind == Reducible::SINGLE) return value.values[0];
-  if (require_static_shapes()) check_same_shapes(name(), value.values);
-  const World::Turn turn = take_turn();
-  const auto components = all_of_world(
-      world().replicas_lane(), cat("strategy.gather(axis ", axis, ')'), whole(value.values));
-  return collectives::gather_tensors("strategy.gather", components, axis)
-      .to(default_destination().torch_device());
+  return with_workers("strategy.gather", [&] {
+    check_defined("strategy.gather", value, layout().first());
+    if (value.kind == Reducible::SINGLE) return value.values[0];
+    if (require_static_shapes()) check_same_shapes(name(), value.values);
+    const auto components = all_of_world(
+        world().replicas_lane(), cat("strategy.gather(axis ", axis, ')'), whole(value.values));
+    return collectives::gather_tensors("strategy.gather", components, axis)
+        .to(default_destination().torch_device());
+  });
 }
 
 Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducible& value,
                                                       const Destinations& destinations,
                                                       const CommunicationOptions& options,
                                                       const char* where) const {
-  options.validate();
-  check_defined(where, value, layout().first());
-  const auto [components, is_one_for_all] = components_for_reduction(op, value, where);
-  auto results = is_one_for_all
-                     ? cross_device_ops().broadcast(components[0], *destinations.devices())
-                     : reduce_components(op, components, *destinations.devices(), where);
-  return Mirrored<at::Tensor>(std::move(results), destinations.devices());
+  return with_workers(where, [&] {
+    options.validate();
+    check_defined(where, value, layout().first());
+    const auto [components, is_one_for_all] = components_for_reduction(op, value, where);
+    auto results = is_one_for_all
+                       ? cross_device_ops().broadcast(components[0], *destinations.devices())
+                       : reduce_components(op, components, *destinations.devices(), where);
+    return Mirrored<at::Tensor>(std::move(results), destinations.devices());
+  });
 }
 
 std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
+    ReduceOp op, const std::vector<Reducible>& values,
+    const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
+  return with_workers("extended.batch_reduce_to",
+                      [&] { return batch_reduce(op, values, destinations, options); });
+}
+
+std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce(
     ReduceOp op, const std::vector<Reducible>& values,
     const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
   if (values.empty()) {

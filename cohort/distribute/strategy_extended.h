@@ -254,6 +254,13 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::vector<at::Tensor> reduce_components(ReduceOp op, const std::vector<at::Tensor>& components,
                                             std::span<const Device> destinations,
                                             const char* where) const;
+  at::Tensor reduce_over_replicas(ReduceOp op, const Reducible& value) const;
+  at::Tensor reduce_along(ReduceOp op, const Reducible& value, const Axis& axis) const;
+  std::vector<Mirrored<at::Tensor>> batch_reduce(ReduceOp op, const std::vector<Reducible>& values,
+                                                 const std::vector<Destinations>& destinations,
+                                                 const CommunicationOptions& options) const;
+  template <class Part>
+  auto with_workers(const char* where, Part&& part) const;
   std::uint64_t begin_run();
 
   const Settings settings_;

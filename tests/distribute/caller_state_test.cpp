@@ -17,9 +17,12 @@ namespace {
 
 using testing::Each;
 
-class CallerState : public OnLayouts {};
+struct CallerState : OnLayouts {
+  using OnLayouts::OnLayouts;
+};
+ON_ALL_LAYOUTS(CallerState);
 
-TEST_P(CallerState, NoGradReachesTheReplicas) {
+TEST_ON_EACH_WORKER(CallerState, NoGradReachesTheReplicas) {
   const auto enabled = [] { return at::GradMode::is_enabled(); };
   {
     const at::NoGradGuard no_grad;
@@ -28,7 +31,7 @@ TEST_P(CallerState, NoGradReachesTheReplicas) {
   EXPECT_THAT(values_of(strategy.run(enabled)), Each(true));
 }
 
-TEST_P(CallerState, InferenceModeReachesTheReplicas) {
+TEST_ON_EACH_WORKER(CallerState, InferenceModeReachesTheReplicas) {
   const auto enabled = [] { return c10::InferenceMode::is_enabled(); };
   {
     const c10::InferenceMode inference;
@@ -37,7 +40,7 @@ TEST_P(CallerState, InferenceModeReachesTheReplicas) {
   EXPECT_THAT(values_of(strategy.run(enabled)), Each(false));
 }
 
-TEST_P(CallerState, AutocastReachesTheReplicas) {
+TEST_ON_EACH_WORKER(CallerState, AutocastReachesTheReplicas) {
   const auto dtype_of_product = [] {
     return static_cast<int>(at::mm(at::ones({2, 2}), at::ones({2, 2})).scalar_type());
   };
@@ -71,40 +74,38 @@ void set_modes() {
   torch_compat::set_cpu_autocast({true, at::kBFloat16});
 }
 
-TEST_P(CallerState, WhatAReplicaSetsEndsWithItsRun) {
+TEST_ON_EACH_WORKER(CallerState, WhatAReplicaSetsEndsWithItsRun) {
   strategy.run([] { set_modes(); });
   EXPECT_EQ(libtorch_modes(), "grad tracks ");
   EXPECT_THAT(values_of(strategy.run(libtorch_modes)), Each("grad tracks "));
 }
 
-TEST_P(CallerState, WhatAReplicaSetsEndsWithItsRunWhenItThrows) {
-  EXPECT_THROW(strategy.run([] {
+TEST_ON_EACH_WORKER(CallerState, WhatAReplicaSetsEndsWithItsRunWhenItThrows) {
+  EXPECT_RUN_THROWS(strategy.run([] {
     set_modes();
     throw std::out_of_range("no such row");
   }),
-               std::out_of_range);
+                    std::out_of_range);
   EXPECT_EQ(libtorch_modes(), "grad tracks ");
   EXPECT_THAT(values_of(strategy.run(libtorch_modes)), Each("grad tracks "));
 }
 
-TEST_P(CallerState, WhatTheCallerHasSetStays) {
+TEST_ON_EACH_WORKER(CallerState, WhatTheCallerHasSetStays) {
   const at::NoGradGuard no_grad;
   strategy.run([] { at::GradMode::set_enabled(true); });
   EXPECT_EQ(libtorch_modes(), "");
 }
 
-TEST_P(CallerState, ReplicasUseOneThreadForEachOperation) {
+TEST_ON_EACH_WORKER(CallerState, ReplicasUseOneThreadForEachOperation) {
   EXPECT_THAT(values_of(strategy.run([] { return at::get_num_threads(); })), Each(1));
 }
 
-TEST_P(CallerState, ADeviceScopeDoesNotReachTheReplicas) {
+TEST_ON_EACH_WORKER(CallerState, ADeviceScopeDoesNotReachTheReplicas) {
   const DeviceScope elsewhere(Device("cpu:5"));
   const auto scopes = strategy.run([] { return detail::thread_context().devices.size(); });
   EXPECT_THAT(values_of(scopes), Each(0U));
   EXPECT_EQ(detail::thread_context().devices.size(), 1U);
 }
-
-ON_ALL_LAYOUTS(CallerState);
 
 // Random numbers.
 
@@ -126,6 +127,19 @@ TEST_F(RandomNumbers, AreTheSameForTheSameSeedRunAndReplica) { EXPECT_EQ(draw(2,
 TEST_F(RandomNumbers, DoNotDependOnTheDevices) {
   EXPECT_EQ(draw(1, 4), draw(4, 4));
   EXPECT_EQ(draw(3, 4), draw(4, 4));
+}
+
+TEST_F(RandomNumbers, DoNotDependOnTheWorkers) {
+  for (const Job& job : all_jobs()) {
+    const auto expected = draw(2, job.replicas);
+    run_workers(job.workers, [&](const Worker& worker) {
+      const auto drawn = draw(strategy_of(job, worker));
+      const int first = drawn.empty() ? 0
+                                      : job.replicas / job.workers * worker.index() +
+                                            std::min(worker.index(), job.replicas % job.workers);
+      for (std::size_t i = 0; i < drawn.size(); ++i) EXPECT_EQ(drawn[i], expected[first + i]);
+    });
+  }
 }
 
 TEST_F(RandomNumbers, DoNotDependOnTheNumberOfReplicas) {

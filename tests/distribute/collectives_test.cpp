@@ -8,22 +8,25 @@ namespace {
 
 using testing::Each;
 
-class Collectives : public OnLayouts {
- protected:
+struct Collectives : OnLayouts {
+  using OnLayouts::OnLayouts;
   static ReplicaContext& replica() { return get_replica_context(); }
   double sum_of_ids() const { return n * (n - 1) / 2.; }
 };
+ON_ALL_LAYOUTS(Collectives);
 
-TEST_P(Collectives, EveryReplicaGetsATensorOfItsOwn) {
+TEST_ON_EACH_WORKER(Collectives, EveryReplicaGetsATensorOfItsOwn) {
   const auto sums = strategy.run([] {
     at::Tensor sum = replica().all_reduce("SUM", at::ones({2}));
     replica().all_reduce("SUM", at::ones({1}));  // all have their results
     return sum.add_(id());
   });
-  for (int r = 0; r < n; ++r) EXPECT_EQ(sums.values()[r][0].item<double>(), n + r);
+  for (int i = 0; i < n_here; ++i) {
+    EXPECT_EQ(sums.values()[i][0].item<double>(), n + first_here + i);
+  }
 }
 
-TEST_P(Collectives, LeaveTheContributionsAlone) {
+TEST_ON_EACH_WORKER(Collectives, LeaveTheContributionsAlone) {
   const auto kept = strategy.run([] {
     const at::Tensor own = at::full({100}, id() + 1.);
     replica().all_reduce("MEAN", own);
@@ -33,7 +36,7 @@ TEST_P(Collectives, LeaveTheContributionsAlone) {
   EXPECT_THAT(values_of(kept), Each(true));
 }
 
-TEST_P(Collectives, LargeTensorsAreSummedInPieces) {
+TEST_ON_EACH_WORKER(Collectives, LargeTensorsAreSummedInPieces) {
   const auto right = strategy.run([&] {
     const at::Tensor own = at::arange(1 << 20, at::kDouble) + id();
     const at::Tensor expected = at::arange(1 << 20, at::kDouble) * n + sum_of_ids();
@@ -42,7 +45,7 @@ TEST_P(Collectives, LargeTensorsAreSummedInPieces) {
   EXPECT_THAT(values_of(right), Each(true));
 }
 
-TEST_P(Collectives, NonContiguousTensors) {
+TEST_ON_EACH_WORKER(Collectives, NonContiguousTensors) {
   const auto right = strategy.run([&] {
     const at::Tensor own = at::arange(6, at::kFloat).reshape({2, 3}).t() + id();
     return replica().all_reduce("SUM", own).equal(own * n - id() * n + sum_of_ids());
@@ -50,7 +53,7 @@ TEST_P(Collectives, NonContiguousTensors) {
   EXPECT_THAT(values_of(right), Each(true));
 }
 
-TEST_P(Collectives, NestsWithNumbersComeBackAsTensors) {
+TEST_ON_EACH_WORKER(Collectives, NestsWithNumbersComeBackAsTensors) {
   const auto sums = strategy.run([] {
     const auto [tensor, numbers] =
         replica().all_reduce("SUM", std::pair(at::ones({2}), std::vector{1.5, 2.5}));
@@ -59,13 +62,13 @@ TEST_P(Collectives, NestsWithNumbersComeBackAsTensors) {
   EXPECT_THAT(values_of(sums), Each(4.5 * n));
 }
 
-TEST_P(Collectives, TheMeanOfIntegersIsExact) {
+TEST_ON_EACH_WORKER(Collectives, TheMeanOfIntegersIsExact) {
   const auto means = strategy.run(
       [] { return replica().all_reduce("MEAN", at::full({}, id(), at::kLong)).item<double>(); });
   EXPECT_THAT(values_of(means), Each((n - 1) / 2.));
 }
 
-TEST_P(Collectives, EmptyTensors) {
+TEST_ON_EACH_WORKER(Collectives, EmptyTensors) {
   const auto sizes = strategy.run([] {
     return replica().all_reduce("SUM", at::ones({0, 3})).numel() +
            replica().all_gather(at::ones({0, 3}), 0).numel();
@@ -73,7 +76,7 @@ TEST_P(Collectives, EmptyTensors) {
   EXPECT_THAT(values_of(sizes), Each(0));
 }
 
-TEST_P(Collectives, GatherLeavesOfDifferentRanksFromTheEnd) {
+TEST_ON_EACH_WORKER(Collectives, GatherLeavesOfDifferentRanksFromTheEnd) {
   const auto shapes = strategy.run([] {
     const auto [a, b] =
         replica().all_gather(std::pair(at::ones({2, id() + 1}), at::ones({id() + 1})), -1);
@@ -83,23 +86,24 @@ TEST_P(Collectives, GatherLeavesOfDifferentRanksFromTheEnd) {
   EXPECT_THAT(values_of(shapes.second[0]), Each(n * (n + 1) / 2));
 }
 
-TEST_P(Collectives, GatherRefusesSparseTensors) {
-  EXPECT_FAILS(strategy.run([] { replica().all_gather(at::ones({2}).to_sparse(), 0); }),
-               NotImplementedError, "all_gather does not support IndexedSlices");
+TEST_ON_EACH_WORKER(Collectives, GatherRefusesSparseTensors) {
+  EXPECT_RUN_FAILS(strategy.run([] { replica().all_gather(at::ones({2}).to_sparse(), 0); }),
+                   NotImplementedError, "all_gather does not support IndexedSlices");
 }
 
-TEST_P(Collectives, GatherRefusesShapesThatDifferElsewhere) {
+TEST_ON_EACH_WORKER(Collectives, GatherRefusesShapesThatDifferElsewhere) {
   if (n == 1) return;
-  EXPECT_FAILS(strategy.run([] {
+  EXPECT_RUN_FAILS(strategy.run([] {
     replica().all_gather(at::ones({1, id() + 1}), 0);
   }),
-               InvalidArgument, "Dimension");
-  EXPECT_FAILS(strategy.run([] { replica().all_gather(at::ones({1}), 1); }), ValueError,
-               "out of range");
-  EXPECT_FAILS(strategy.run([] { replica().all_gather(at::ones({}), 0); }), ValueError, "scalars");
+                   InvalidArgument, "Dimension");
+  EXPECT_RUN_FAILS(strategy.run([] { replica().all_gather(at::ones({1}), 1); }), ValueError,
+                   "out of range");
+  EXPECT_RUN_FAILS(strategy.run([] { replica().all_gather(at::ones({}), 0); }), ValueError,
+                   "scalars");
 }
 
-TEST_P(Collectives, SparseTensorsAreConcatenated) {
+TEST_ON_EACH_WORKER(Collectives, SparseTensorsAreConcatenated) {
   const auto sums = strategy.run([&] {
     const auto own =
         at::sparse_coo_tensor(at::zeros({1, 1}, at::kLong), at::full({1}, id() + 1.), {3});
@@ -110,7 +114,7 @@ TEST_P(Collectives, SparseTensorsAreConcatenated) {
   EXPECT_THAT(values_of(sums), Each(n * (n + 1) / 2.));
 }
 
-TEST_P(Collectives, TheGradientOfAMeanIsTheMeanOfTheGradients) {
+TEST_ON_EACH_WORKER(Collectives, TheGradientOfAMeanIsTheMeanOfTheGradients) {
   const auto grads = strategy.run([] {
     const at::Tensor x = at::ones({2}).requires_grad_();
     (replica().all_reduce("MEAN", x) * (id() + 1)).sum().backward();
@@ -119,7 +123,7 @@ TEST_P(Collectives, TheGradientOfAMeanIsTheMeanOfTheGradients) {
   EXPECT_THAT(values_of(grads), Each((n + 1) / 2.));
 }
 
-TEST_P(Collectives, GradientsThatNoPathLeadsToCountAsZeros) {
+TEST_ON_EACH_WORKER(Collectives, GradientsThatNoPathLeadsToCountAsZeros) {
   const auto grads = strategy.run([] {
     const std::vector x{at::ones({1}).requires_grad_(), at::ones({1}).requires_grad_()};
     const auto y = replica().all_reduce("SUM", x);
@@ -129,7 +133,7 @@ TEST_P(Collectives, GradientsThatNoPathLeadsToCountAsZeros) {
   EXPECT_THAT(values_of(grads), Each(1));
 }
 
-TEST_P(Collectives, TheGradientOfAGatherIsTheOwnSliceOfTheSum) {
+TEST_ON_EACH_WORKER(Collectives, TheGradientOfAGatherIsTheOwnSliceOfTheSum) {
   const auto right = strategy.run([&] {
     const at::Tensor x = at::ones({id() + 1}).requires_grad_();
     const at::Tensor all = replica().all_gather(x, 0);
@@ -140,7 +144,7 @@ TEST_P(Collectives, TheGradientOfAGatherIsTheOwnSliceOfTheSum) {
   EXPECT_THAT(values_of(right), Each(true));
 }
 
-TEST_P(Collectives, GradientsOfGradients) {
+TEST_ON_EACH_WORKER(Collectives, GradientsOfGradients) {
   const auto second = strategy.run([] {
     const at::Tensor x = at::full({}, 3.).requires_grad_();
     const at::Tensor y = replica().all_reduce("SUM", x * x);
@@ -150,7 +154,7 @@ TEST_P(Collectives, GradientsOfGradients) {
   EXPECT_THAT(values_of(second), Each(2. * n));
 }
 
-TEST_P(Collectives, ReduceWithAnAxisAveragesOverAllElements) {
+TEST_ON_EACH_WORKER(Collectives, ReduceWithAnAxisAveragesOverAllElements) {
   const auto uneven = strategy.distribute_values_from_function([](const ValueContext& context) {
     return at::full({context.replica_id_in_sync_group + 1}, 6.);
   });
@@ -159,18 +163,16 @@ TEST_P(Collectives, ReduceWithAnAxisAveragesOverAllElements) {
   EXPECT_FAILS(strategy.reduce("SUM", uneven, 1), ValueError, "out of range");
 }
 
-TEST_P(Collectives, ReduceTakesAPerReplicaOfNumbers) {
+TEST_ON_EACH_WORKER(Collectives, ReduceTakesAPerReplicaOfNumbers) {
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([] { return id(); })).item<int>(), sum_of_ids());
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([] { return 0.5; })).item<double>(), n / 2.);
 }
 
-TEST_P(Collectives, OptionsThatAreNotValidAreRefused) {
-  EXPECT_FAILS(
+TEST_ON_EACH_WORKER(Collectives, OptionsThatAreNotValidAreRefused) {
+  EXPECT_RUN_FAILS(
       strategy.run([] { replica().all_reduce("SUM", at::ones({1}), {.bytes_per_pack = -1}); }),
       ValueError, "bytes_per_pack");
 }
-
-ON_ALL_LAYOUTS(Collectives);
 
 TEST(CollectivesOfAStrategy, WaitAsLongAsItsCommunicationOptionsSay) {
   const CommunicationOptions soon{.timeout = std::chrono::milliseconds(20)};

@@ -21,27 +21,28 @@ std::string where() {
   return has_strategy() ? "replica" : "default";
 }
 
-class Contexts : public OnLayouts {
- protected:
+struct Contexts : OnLayouts {
+  using OnLayouts::OnLayouts;
   const Strategy other = mirrored(3);
-  void TearDown() override { EXPECT_EQ(where(), "default"); }
+  void after() { EXPECT_EQ(where(), "default"); }
 };
+ON_ALL_LAYOUTS(Contexts);
 
-TEST_P(Contexts, OutsideOfEverythingTheDefaultStrategyHasOneReplica) {
+TEST_ON_EACH_WORKER(Contexts, OutsideOfEverythingTheDefaultStrategyHasOneReplica) {
   EXPECT_EQ(where(), "default");
   EXPECT_EQ(get_strategy(), default_strategy());
   EXPECT_EQ(get_replica_context().replica_id_in_sync_group(), 0);
   EXPECT_EQ(get_replica_context().num_replicas_in_sync(), 1);
 }
 
-TEST_P(Contexts, AScopeIsCrossReplica) {
+TEST_ON_EACH_WORKER(Contexts, AScopeIsCrossReplica) {
   const auto scope = strategy.scope();
   EXPECT_EQ(where(), "cross-replica");
   EXPECT_EQ(get_strategy(), strategy);
   EXPECT_FAILS(get_replica_context(), RuntimeError, "replica_context_or_null()");
 }
 
-TEST_P(Contexts, AFunctionThatRunsIsInAReplica) {
+TEST_ON_EACH_WORKER(Contexts, AFunctionThatRunsIsInAReplica) {
   strategy.run([&] {
     EXPECT_EQ(where(), "replica");
     EXPECT_EQ(get_strategy(), strategy);
@@ -51,7 +52,7 @@ TEST_P(Contexts, AFunctionThatRunsIsInAReplica) {
   });
 }
 
-TEST_P(Contexts, AMergeFunctionIsCrossReplicaAndTheReplicaComesBack) {
+TEST_ON_EACH_WORKER(Contexts, AMergeFunctionIsCrossReplicaAndTheReplicaComesBack) {
   strategy.run([&] {
     get_replica_context().merge_call([&](Strategy& merged) {
       EXPECT_EQ(where(), "cross-replica");
@@ -61,7 +62,7 @@ TEST_P(Contexts, AMergeFunctionIsCrossReplicaAndTheReplicaComesBack) {
   });
 }
 
-TEST_P(Contexts, AMergeFunctionOfTheDefaultReplicaHasStillNoStrategy) {
+TEST_ON_EACH_WORKER(Contexts, AMergeFunctionOfTheDefaultReplicaHasStillNoStrategy) {
   get_replica_context().merge_call([](Strategy& merged) {
     EXPECT_EQ(merged, default_strategy());
     EXPECT_TRUE(in_cross_replica_context());
@@ -69,24 +70,24 @@ TEST_P(Contexts, AMergeFunctionOfTheDefaultReplicaHasStillNoStrategy) {
   });
 }
 
-TEST_P(Contexts, RunInsideOfRunSaysToUseMergeCall) {
-  EXPECT_FAILS(strategy.run([&] { strategy.run([] {}); }), RuntimeError,
-               "Method requires being in cross-replica context");
+TEST_ON_EACH_WORKER(Contexts, RunInsideOfRunSaysToUseMergeCall) {
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.run([] {}); }), RuntimeError,
+                   "Method requires being in cross-replica context");
 }
 
-TEST_P(Contexts, WhatNeedsCrossReplicaContextIsRefusedInAReplica) {
+TEST_ON_EACH_WORKER(Contexts, WhatNeedsCrossReplicaContextIsRefusedInAReplica) {
   constexpr const char* kText = "Method requires being in cross-replica context";
   const at::Tensor x = at::ones({1});
-  EXPECT_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError, kText);
-  EXPECT_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError, "all_gather");
-  EXPECT_FAILS(strategy.run([&] { strategy.extended().reduce_to("SUM", x, "cpu:0"); }),
-               RuntimeError, kText);
-  EXPECT_FAILS(strategy.run([&] { strategy.extended().broadcast_to(x, "cpu:0"); }), RuntimeError,
-               kText);
-  EXPECT_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError, kText);
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError, kText);
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError, "all_gather");
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().reduce_to("SUM", x, "cpu:0"); }),
+                   RuntimeError, kText);
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().broadcast_to(x, "cpu:0"); }),
+                   RuntimeError, kText);
+  EXPECT_RUN_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError, kText);
 }
 
-TEST_P(Contexts, AnotherStrategysCallsAreRefusedInAScope) {
+TEST_ON_EACH_WORKER(Contexts, AnotherStrategysCallsAreRefusedInAScope) {
   constexpr const char* kText = "Mixing different tf.distribute.Strategy objects";
   const auto scope = other.scope();
   EXPECT_FAILS(strategy.run([] {}), RuntimeError, kText);
@@ -94,10 +95,10 @@ TEST_P(Contexts, AnotherStrategysCallsAreRefusedInAScope) {
   EXPECT_FAILS((void)strategy.scope(), RuntimeError, kText);
 }
 
-TEST_P(Contexts, CollectivesBelongToTheOwnReplica) {
+TEST_ON_EACH_WORKER(Contexts, CollectivesBelongToTheOwnReplica) {
   std::atomic<ReplicaContext*> stale = nullptr;
   strategy.run([&] {
-    if (id() == 0) stale = &get_replica_context();
+    if (id() == first_here) stale = &get_replica_context();
   });
   const auto use = [&] { stale.load()->all_reduce("SUM", at::ones({1})); };
   EXPECT_FAILS(use(), RuntimeError, "Mismatching tf.distribute.Strategy objects");
@@ -105,8 +106,6 @@ TEST_P(Contexts, CollectivesBelongToTheOwnReplica) {
   const auto scope = strategy.scope();
   EXPECT_FAILS(use(), RuntimeError, "Need to be inside");
 }
-
-ON_ALL_LAYOUTS(Contexts);
 
 // Scopes.
 

@@ -13,74 +13,77 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 
-class Run : public OnLayouts {};
+struct Run : OnLayouts {
+  using OnLayouts::OnLayouts;
+};
+ON_ALL_LAYOUTS(Run);
 
-TEST_P(Run, GivesOneResultPerReplicaInTheirOrder) {
-  EXPECT_THAT(values_of(strategy.run([] { return id(); })), ElementsAreArray(ids()));
+TEST_ON_EACH_WORKER(Run, GivesOneResultPerLocalReplicaInTheirOrder) {
+  EXPECT_THAT(values_of(strategy.run([] { return id(); })), ElementsAreArray(ids_here()));
 }
 
-TEST_P(Run, GivesEachReplicaItsComponentAndSharedArgumentsToAll) {
+TEST_ON_EACH_WORKER(Run, GivesEachReplicaItsComponentAndSharedArgumentsToAll) {
   const auto own = strategy.distribute_values_from_function(
       [](const ValueContext& context) { return context.replica_id_in_sync_group * 10; });
   const auto sums = strategy.run([](int x, int y) { return x + y; }, own, 5);
-  for (int r = 0; r < n; ++r) EXPECT_EQ(sums.values()[r], 10 * r + 5);
+  for (int i = 0; i < n_here; ++i) EXPECT_EQ(sums.values()[i], 10 * (first_here + i) + 5);
 }
 
-TEST_P(Run, ValuesForAllReplicasCantBeMadeInOneOfThem) {
+TEST_ON_EACH_WORKER(Run, ValuesForAllReplicasCantBeMadeInOneOfThem) {
   const auto one = [](const ValueContext&) { return 1; };
-  EXPECT_FAILS(strategy.run([&] { strategy.distribute_values_from_function(one); }), RuntimeError,
-               "[strategy.distribute_values_from_function] Method requires being in cross-replica");
+  EXPECT_RUN_FAILS(
+      strategy.run([&] { strategy.distribute_values_from_function(one); }), RuntimeError,
+      "[strategy.distribute_values_from_function] Method requires being in cross-replica");
 }
 
-TEST_P(Run, DoesNotCopyWhatIsNotDistributed) {
+TEST_ON_EACH_WORKER(Run, DoesNotCopyWhatIsNotDistributed) {
   const std::string shared = "long enough to live on the heap, wherever strings are";
   const auto same = strategy.run([&](const std::string& text) { return &text == &shared; }, shared);
   EXPECT_THAT(values_of(same), Each(true));
 }
 
-TEST_P(Run, MergesNestsLeafByLeaf) {
+TEST_ON_EACH_WORKER(Run, MergesNestsLeafByLeaf) {
   const auto result = strategy.run([] {
     return std::pair(id(), std::map<std::string, std::vector<int>>{{"k", {id(), -id()}}});
   });
-  EXPECT_EQ(result.first.values()[last], last);
-  EXPECT_EQ(result.second.at("k")[1].values()[last], -last);
+  EXPECT_THAT(values_of(result.first), ElementsAreArray(ids_here()));
+  EXPECT_EQ(result.second.at("k")[1].values().back(), -ids_here().back());
 }
 
-TEST_P(Run, MayReturnNothing) {
+TEST_ON_EACH_WORKER(Run, MayReturnNothing) {
   std::atomic<int> calls = 0;
   strategy.run([&] { ++calls; });
-  EXPECT_EQ(calls, n);
+  EXPECT_EQ(calls, n_here);
 }
 
-TEST_P(Run, TakesMoveOnlyFunctionsAndMutableOnes) {
+TEST_ON_EACH_WORKER(Run, TakesMoveOnlyFunctionsAndMutableOnes) {
   auto counter = std::make_unique<std::atomic<int>>(0);
   strategy.run([c = std::move(counter)]() mutable { ++*c; });
 }
 
-TEST_P(Run, TellsEachReplicaItsDevice) {
+TEST_ON_EACH_WORKER(Run, TellsEachReplicaItsDevice) {
+  const auto& layout = strategy.extended().layout();
   const auto devices = strategy.run([] { return get_replica_context().devices(); });
-  EXPECT_EQ(devices[0].values()[0], Device("cpu:0"));
-  EXPECT_EQ(devices[0].values()[last], Device(DeviceType::CPU, GetParam().devices - 1));
-  EXPECT_EQ(devices[0].devices()->size(), static_cast<std::size_t>(n));
+  EXPECT_EQ(devices[0].values()[0], layout.devices().front());
+  EXPECT_EQ(devices[0].values().back(), layout.devices().back());
+  EXPECT_EQ(devices[0].devices()->size(), static_cast<std::size_t>(n_here));
 }
 
-TEST_P(Run, UsesAThreadPerReplicaAndTheCallersForTheFirst) {
+TEST_ON_EACH_WORKER(Run, UsesAThreadPerReplicaAndTheCallersForTheFirst) {
   const auto caller = std::this_thread::get_id();
   const auto first = strategy.run([] { return std::this_thread::get_id(); });
   const auto second = strategy.run([] { return std::this_thread::get_id(); });
   EXPECT_EQ(first.values()[0], caller);
   EXPECT_THAT(values_of(second), ElementsAreArray(values_of(first)));
   const std::set<std::thread::id> distinct(first.values().begin(), first.values().end());
-  EXPECT_EQ(distinct.size(), static_cast<std::size_t>(n));
+  EXPECT_EQ(distinct.size(), static_cast<std::size_t>(n_here));
 }
 
-TEST_P(Run, ManyShortRuns) {
+TEST_ON_EACH_WORKER(Run, ManyShortRuns) {
   std::atomic<int> calls = 0;
   for (int i = 0; i < 300; ++i) strategy.run([&] { ++calls; });
-  EXPECT_EQ(calls, 300 * n);
+  EXPECT_EQ(calls, 300 * n_here);
 }
-
-ON_ALL_LAYOUTS(Run);
 
 /// Waits until as many threads are here as are expected; false if they do not come.
 bool meet(std::atomic<int>& here, int expected) {

@@ -13,59 +13,71 @@ using testing::Each;
 
 void barrier(const CommunicationOptions& options = {}) { get_replica_context().barrier(options); }
 
-class Barrier : public OnLayouts {
- protected:
-  void TearDown() override { expect_usable(); }
+struct Barrier : OnLayouts {
+  using OnLayouts::OnLayouts;
+  void after() { expect_usable(); }
 };
+ON_ALL_LAYOUTS(Barrier);
 
-TEST_P(Barrier, IsPassedWhenAllReplicasHaveCome) {
+TEST_ON_EACH_WORKER(Barrier, IsPassedWhenAllReplicasHaveCome) {
   std::atomic<int> come = 0;
   strategy.run([&] {
     for (int round = 1; round <= 20; ++round) {
       ++come;
       barrier();
-      EXPECT_EQ(come, round * n);
+      EXPECT_EQ(come, round * n_here);
       barrier();
     }
   });
 }
 
-TEST_P(Barrier, IsNoOtherCollective) {
+TEST_ON_EACH_WORKER(Barrier, IsNoOtherCollective) {
   if (n == 1) return;
   const auto different = [&] {
     if (id() != last) return barrier();
     get_replica_context().all_reduce("SUM", at::ones({1}));
   };
-  EXPECT_FAILS(strategy.run(different), InvalidArgument,
-               cat("replica ", last,
-                   " calls all_reduce(SUM) of Float [1] where replica 0 calls "
-                   "replica_context.barrier"));
+  EXPECT_FAILS(strategy.run(different), InvalidArgument, " calls all_reduce(SUM) of Float [1]");
+  EXPECT_FAILS(strategy.run(different), InvalidArgument, "calls replica_context.barrier");
+  EXPECT_FAILS(strategy.run(different), InvalidArgument, cat("replica ", last));
 }
 
-TEST_P(Barrier, MustNotBeLeftOut) {
+TEST_ON_EACH_WORKER(Barrier, MustNotBeLeftOut) {
   if (n == 1) return;
-  EXPECT_FAILS(strategy.run([&] {
-    if (id() != last) barrier();
+  EXPECT_REPLICA_FAILS(last_of_chief, strategy.run([&] {
+    if (id() != last_of_chief) barrier();
   }),
-               RuntimeError, cat("replica ", last, " has returned already"));
+                       RuntimeError, cat("replica ", last_of_chief, " has returned already"));
 }
 
-TEST_P(Barrier, TakesATimeout) {
+TEST_ON_EACH_WORKER(Barrier, TakesATimeout) {
   strategy.run([] { barrier({.timeout = std::chrono::minutes(10)}); });
-  EXPECT_FAILS(strategy.run([] { barrier({.timeout = std::chrono::seconds(-1)}); }), ValueError,
-               "timeout must be positive, got -1 s");
+  EXPECT_RUN_FAILS(strategy.run([] { barrier({.timeout = std::chrono::seconds(-1)}); }), ValueError,
+                   "timeout must be positive, got -1 s");
 }
 
-TEST_P(Barrier, IsTheReplicasOwn) {
+TEST_ON_EACH_WORKER(Barrier, IsTheReplicasOwn) {
   get_replica_context().barrier();  // alone
   std::atomic<ReplicaContext*> stale = nullptr;
   strategy.run([&] {
-    if (id() == 0) stale = &get_replica_context();
+    if (id() == first_here) stale = &get_replica_context();
   });
   EXPECT_FAILS(stale.load()->barrier(), RuntimeError, "[replica_context.barrier]");
 }
 
-ON_ALL_LAYOUTS(Barrier);
+TEST(BarrierOfWorkers, WaitsForAnotherWorkerAsLongAsTheCallSays) {
+  std::atomic<bool> is_over = false;
+  run_workers(2, [&](const Worker& worker) {
+    const Strategy strategy = strategy_of({4, 2}, worker);
+    if (!worker.is_chief()) {
+      while (!is_over) std::this_thread::yield();
+      return;
+    }
+    EXPECT_FAILS(strategy.run([] { barrier({.timeout = std::chrono::milliseconds(30)}); }),
+                 DeadlineExceeded, "has waited 0.03 s for worker 1 (replicas 2 and 3)");
+    is_over = true;
+  });
+}
 
 // Four replicas on two devices: 0 and 1, 2 and 3.
 

@@ -8,22 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/distribute/each_worker.h"
+
 namespace cohort {
 
 /// Jobs whose workers are threads of the test, and what is promised of them: a program gives on all
 /// workers what it gives on a MirroredStrategy with as many replicas.
 
-struct Job {
-  int replicas;
-  int workers;
-};
-
-inline void PrintTo(const Job& job, std::ostream* out) {
-  *out << job.replicas << " replicas on " << job.workers << " workers";
-}
-
-inline std::string name_of(const testing::TestParamInfo<Job>& info) {
-  return cat(info.param.replicas, "On", info.param.workers);
+inline std::string name_of_job(const testing::TestParamInfo<Job>& info) {
+  return name_of(info.param);
 }
 
 /// What a program makes of a strategy, as text: the same on all workers.
@@ -74,9 +67,8 @@ class OnJobs : public testing::TestWithParam<Job> {
   }
 };
 
-#define ON_ALL_JOBS(Suite)                                                                        \
-  INSTANTIATE_TEST_SUITE_P(                                                                       \
-      , Suite, testing::Values(Job{8, 1}, Job{8, 2}, Job{8, 3}, Job{8, 4}, Job{5, 3}, Job{2, 2}), \
-      name_of)
+#define ON_ALL_JOBS(Suite)                                                       \
+  INSTANTIATE_TEST_SUITE_P(, Suite, testing::ValuesIn(all_jobs()), name_of_job); \
+  INSTANTIATE_TEST_SUITE_P(Least, Suite, testing::Values(Job{2, 2}), name_of_job)
 
 }  // namespace cohort

@@ -53,7 +53,7 @@ void expect_usable(const Strategy& strategy) {
 
 class MultiWorkerFailures : public OnJobs {};
 INSTANTIATE_TEST_SUITE_P(, MultiWorkerFailures,
-                         testing::Values(Job{8, 2}, Job{8, 3}, Job{5, 3}, Job{2, 2}), name_of);
+                         testing::Values(Job{8, 2}, Job{8, 3}, Job{5, 3}, Job{2, 2}), name_of_job);
 
 TEST_P(MultiWorkerFailures, DifferentCallsAreNamedOnAllWorkers) {
   const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
