@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <type_traits>
 
 #include "cohort/base/error.h"
@@ -286,37 +287,46 @@ SumPlan::SumPlan(int replicas) : leaves_(replicas) {
 
 SumPlan::SumPlan(std::span<const Node> leaves) : leaves_(static_cast<int>(leaves.size())) {
   if (leaves.empty()) throw ValueError("SumPlan", "expected at least one leaf buffer, got none");
-  const Node root{leaves.front().lo, leaves.back().hi};
-  size_t next = 0;
-  steps_.push_back(static_cast<uint8_t>(compile(root, leaves, next)));
-  if (next < leaves.size()) {
-    throw ValueError("SumPlan", cat("the leaf buffers up to ", next - 1, " make up ", root,
-                                    ", got buffer ", next, " for ", leaves[next], " as well"));
-  }
+  compile({leaves.front().lo, leaves.back().hi}, leaves);
 }
 
-/// Appends the steps that reduce `node` to some operands on top of the stack and returns how many.
-/// They are left for a wider fold above as long as this node is the tree over so many operands.
-int SumPlan::compile(Node node, std::span<const Node> leaves, size_t& next) {
-  if (leaves[next] == node && node.size() > 0) {
-    ++next;
-    steps_.push_back(0);
-    return 1;
-  }
-  if (node.size() <= 1) {
-    throw ValueError("SumPlan", cat("leaf buffer ", next, ": expected a node of the tree over [",
-                                    leaves.front().lo, ", ", leaves.back().hi, ") that begins at ",
-                                    node.lo, ", got ", leaves[next]));
-  }
-  const int cut = split_point(node.lo, node.hi);
-  const int left = compile({node.lo, cut}, leaves, next);
-  const auto after_left = static_cast<std::ptrdiff_t>(steps_.size());
-  const int right = compile({cut, node.hi}, leaves, next);
-  const int both = left + right;
-  if (both <= kWidestFold && split_point(0, both) == left) return both;
-  if (right > 1) steps_.push_back(static_cast<uint8_t>(right));
-  if (left > 1) steps_.insert(steps_.begin() + after_left, static_cast<uint8_t>(left));
-  return 2;
+/// "Adding" two nodes appends steps. A node's operands stay on top of the stack for a wider fold
+/// above as long as the node is the tree over so many operands.
+void SumPlan::compile(Node root, std::span<const Node> leaves) {
+  struct Compiled {
+    int operands;        // on top of the stack
+    std::ptrdiff_t end;  // of its steps
+  };
+  const auto compiled = [this](int operands) {
+    return Compiled{operands, static_cast<std::ptrdiff_t>(steps_.size())};
+  };
+  size_t next = 0;
+  const auto leaf = [&](Node node) -> std::optional<Compiled> {
+    if (next < leaves.size() && leaves[next] == node && node.size() > 0) {
+      ++next;
+      steps_.push_back(0);
+      return compiled(1);
+    }
+    if (node.size() > 1) return std::nullopt;
+    throw ValueError("SumPlan", cat("leaf buffer ", next, ": expected a node of the tree over ",
+                                    root, " that begins at ", node.lo, ", got ",
+                                    next < leaves.size() ? cat(leaves[next]) : "none"));
+  };
+  const auto both = [&](Compiled left, Compiled right) {
+    const int operands = left.operands + right.operands;
+    if (operands <= kWidestFold && split_point(0, operands) == left.operands) {
+      return compiled(operands);
+    }
+    if (right.operands > 1) steps_.push_back(static_cast<uint8_t>(right.operands));
+    if (left.operands > 1) {
+      steps_.insert(steps_.begin() + left.end, static_cast<uint8_t>(left.operands));
+    }
+    return compiled(2);
+  };
+  steps_.push_back(static_cast<uint8_t>(add_up(root, leaf, both).operands));
+  if (next == leaves.size()) return;
+  throw ValueError("SumPlan", cat("the leaf buffers up to ", next - 1, " make up ", root,
+                                  ", got buffer ", next, " for ", leaves[next], " as well"));
 }
 
 void ordered_sum(c10::ScalarType dtype, const SumPlan& plan, std::span<const void* const> leaves,

@@ -40,7 +40,7 @@ class SumPlan {
   std::span<const uint8_t> steps() const { return steps_; }
 
  private:
-  int compile(Node node, std::span<const Node> leaves, size_t& next);
+  void compile(Node root, std::span<const Node> leaves);
 
   int leaves_;
   std::vector<uint8_t> steps_;

@@ -24,12 +24,6 @@ void collect(Node node, Node block, std::vector<Node>& found) {
   collect(right_of(node), block, found);
 }
 
-Node parent_of(const ReductionTree& tree, Node node) {
-  const std::optional<Node> above = tree.parent(node);
-  if (!above) throw ValueError("ReductionTree", cat("the root ", node, " has no sibling"));
-  return *above;
-}
-
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Node& node) {
@@ -57,13 +51,6 @@ std::optional<Node> ReductionTree::parent(Node node) const {
   for (Node here = root(); here != node; here = half_towards(here, node)) above = here;
   return above;
 }
-
-Node ReductionTree::sibling(Node node) const {
-  const Node above = parent_of(*this, node);
-  return node.lo == above.lo ? right_of(above) : left_of(above);
-}
-
-bool ReductionTree::is_left(Node node) const { return node.lo == parent_of(*this, node).lo; }
 
 std::vector<Node> ReductionTree::subtrees(int first, int last) const {
   if (first < 0 || last < first || last > replicas_) {

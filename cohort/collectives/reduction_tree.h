@@ -3,6 +3,7 @@
 #include <bit>
 #include <optional>
 #include <ostream>
+#include <utility>
 #include <vector>
 
 /// The order in which Cohort adds.
@@ -48,17 +49,19 @@ constexpr int split_point(int lo, int hi) {
   return lo + static_cast<int>(std::bit_floor(static_cast<unsigned>(hi - lo - 1)));
 }
 
-/// The tree over the replicas 0 to n-1.
-///
-/// A value of one number; nodes are computed, not stored. Two arrivers that meet at a node fold it
-/// and go on, the whole sum being done by whoever gets to the root:
-///
-///     Node node{replica, replica + 1};
-///     while (const auto parent = tree.parent(node)) {
-///       if (first_to_arrive_at(split_point(parent->lo, parent->hi))) return;
-///       tree.is_left(node) ? fold(node, tree.sibling(node)) : fold(tree.sibling(node), node);
-///       node = *parent;
-///     }
+/// Adds up a node from those of its nodes that are there: `held(node)` returns an optional, which
+/// has the sum of a node where that is known; every leaf's must be. `add(left, right)` adds two.
+/// Every sum of Cohort goes this way, whatever is added: numbers, tensors, or steps of a program.
+template <class Held, class Add>
+auto add_up(Node node, const Held& held, const Add& add) {
+  auto sum = held(node);
+  if (sum) return *std::move(sum);
+  const int cut = split_point(node.lo, node.hi);
+  auto left = add_up({node.lo, cut}, held, add);
+  return add(std::move(left), add_up({cut, node.hi}, held, add));
+}
+
+/// The tree over the replicas 0 to n-1. A value of one number; nodes are computed, not stored.
 ///
 /// Functions that take a node throw ValueError when it is none of this tree.
 class ReductionTree {
@@ -75,11 +78,18 @@ class ReductionTree {
   /// The node that `node` is half of; nothing for the root.
   std::optional<Node> parent(Node node) const;
 
-  /// The other half of the parent. The root has none: ValueError.
-  Node sibling(Node node) const;
-
-  /// True for the left operand of the parent's addition. The root is none: ValueError.
-  bool is_left(Node node) const;
+  /// Adds up as far as it goes for now, from a node that has just become known: calls
+  /// `join(left, right)` with the halves of its parent, which adds the right one to the left one
+  /// and returns true, or returns false if the other one is not there; then with the halves of the
+  /// parent's parent, and so on. Of those who arrive at a node, the last one goes on.
+  template <class Join>
+  void climb(Node node, const Join& join) const {
+    while (const std::optional<Node> above = parent(node)) {
+      const int cut = split_point(above->lo, above->hi);
+      if (!join(Node{above->lo, cut}, Node{cut, above->hi})) return;
+      node = *above;
+    }
+  }
 
   /// The fewest nodes that make up the replicas [first, last), in order of id: what a worker that
   /// holds these replicas can fold before it talks to others. At most two for each level of the

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cohort/base/error.h"
 #include "cohort/collectives/ordered_sum.h"
@@ -13,10 +14,12 @@ namespace {
 /// The tree of ordered_sum.h with LibTorch's own addition: for devices and layouts that the kernel
 /// does not read.
 at::Tensor add_in_order(std::span<const at::Tensor> values, Node node) {
-  if (node.is_leaf()) return values[0];
-  const int cut = split_point(node.lo, node.hi);
-  const at::Tensor left = add_in_order(values, {node.lo, cut});
-  return left + add_in_order(values.subspan(cut - node.lo), {cut, node.hi}).to(left.device());
+  const auto value_of = [&](Node part) {
+    return part.is_leaf() ? std::optional(values[part.lo - node.lo]) : std::nullopt;
+  };
+  return add_up(node, value_of, [](const at::Tensor& left, const at::Tensor& right) {
+    return left + right.to(left.device());
+  });
 }
 
 /// In one pass over memory, with the division.
@@ -39,14 +42,9 @@ at::Tensor add_with_kernel(std::span<const at::Tensor> values, Node node, double
 
 /// The sum or mean of dense tensors that are alike.
 at::Tensor reduce_dense(ReduceOp op, std::span<const at::Tensor> values) {
+  const Division division(op, values[0], values.size());
   const Node all{0, static_cast<int>(values.size())};
-  const auto dtype = values[0].scalar_type();
-  const bool divides = op == ReduceOp::MEAN;
-  if (divides && kernel_reads(values[0]) && quotient_dtype(dtype) == dtype) {
-    return add_with_kernel(values, all, static_cast<double>(values.size()));
-  }
-  const at::Tensor sum = sum_in_tree(values, all);
-  return divides ? quotient(sum, values.size()) : sum;
+  return division.finish(sum_in_tree(values, all, division.in_kernel));
 }
 
 at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
@@ -55,10 +53,9 @@ at::Tensor concatenate_sparse(ReduceOp op, std::span<const at::Tensor> values) {
     indices.push_back(value._indices());
     entries.push_back(value._values());
   }
-  at::Tensor all = at::cat(entries);
-  if (op == ReduceOp::MEAN) all = quotient(all, values.size());
-  return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, values[0].sizes(),
-                                       values[0].options().dtype(all.scalar_type()));
+  const at::Tensor all = at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(entries),
+                                                       values[0].sizes(), values[0].options());
+  return op == ReduceOp::MEAN ? quotient(all, values.size()) : all;
 }
 
 bool is_sparse(const at::Tensor& value) { return value.defined() && value.is_sparse(); }
@@ -208,12 +205,27 @@ c10::ScalarType quotient_dtype(c10::ScalarType dtype) {
 }
 
 at::Tensor quotient(const at::Tensor& sum, std::size_t count) {
-  return sum.to(quotient_dtype(sum.scalar_type())).div(static_cast<double>(count));
+  const auto dtype = quotient_dtype(sum.scalar_type());
+  if (!sum.is_sparse()) return sum.to(dtype).div(static_cast<double>(count));
+  return at::_sparse_coo_tensor_unsafe(sum._indices(), quotient(sum._values(), count), sum.sizes(),
+                                       sum.options().dtype(dtype));
 }
 
-at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node) {
+Division::Division(ReduceOp op, const at::Tensor& like, std::size_t count) {
+  if (op != ReduceOp::MEAN) return;
+  const bool by_kernel =
+      kernel_reads(like) && quotient_dtype(like.scalar_type()) == like.scalar_type();
+  if (by_kernel) {
+    in_kernel = static_cast<double>(count);
+  } else {
+    afterwards = count;
+  }
+}
+
+at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node, double divisor) {
   if (node.is_leaf()) return values[0];
-  return kernel_reads(values[0]) ? add_with_kernel(values, node, 1) : add_in_order(values, node);
+  return kernel_reads(values[0]) ? add_with_kernel(values, node, divisor)
+                                 : add_in_order(values, node);
 }
 
 at::Tensor reduce_tensors(ReduceOp op, std::span<const at::Tensor> values) {

@@ -48,11 +48,25 @@ at::Tensor as_read(const at::Tensor& tensor);
 c10::ScalarType quotient_dtype(c10::ScalarType dtype);
 
 /// The sum of one node of the tree over replicas: `values` are those of its replicas. A single
-/// value is itself. Dense tensors, alike.
-at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node);
+/// value is itself. Dense tensors, alike. `divisor` is Division::in_kernel.
+at::Tensor sum_in_tree(std::span<const at::Tensor> values, Node node, double divisor = 1);
 
-/// A sum divided by so many replicas, in its `quotient_dtype`.
+/// A sum divided by so many replicas, in its `quotient_dtype`; of a sparse one the entries.
 at::Tensor quotient(const at::Tensor& sum, std::size_t count);
+
+/// How the sum of so many dense tensors becomes what is asked for. A mean takes no pass of its own
+/// where `ordered_sum` can divide what it adds.
+struct Division {
+  Division(ReduceOp op, const at::Tensor& like, std::size_t count);
+
+  /// The rest, for a sum that has been divided by `in_kernel`.
+  at::Tensor finish(const at::Tensor& sum) const {
+    return afterwards == 1 ? sum : quotient(sum, afterwards);
+  }
+
+  double in_kernel = 1;        // the divisor of `ordered_sum`
+  std::size_t afterwards = 1;  // or that of `quotient`
+};
 
 /// The sum or mean in tree order, in a new tensor on the device of values[0]; the MEAN of integers
 /// has their `quotient_dtype`. A single value of any dtype is its own sum and mean. Sparse tensors

@@ -144,14 +144,11 @@ at::Tensor reduce_over_world(WorldLane& lane, std::string_view call, ReduceOp op
   }
   const at::Tensor result = at::empty(first.sizes(), first.options().device(at::kCPU));
   void* const output = result.data_ptr();
-  const bool divides_later =
-      collectives::quotient_dtype(first.scalar_type()) != first.scalar_type();
-  const double divisor = op == ReduceOp::MEAN && !divides_later ? world.replicas() : 1;
+  const collectives::Division division(op, result, world.replicas());
   WorldSum(world, {{first.scalar_type(), first.numel()}})
       .run(lane, call_with_tensors(cat(call, '(', op, ')'), values.first(1)), nodes, {&output, 1},
-           divisor);
-  const bool divides = op == ReduceOp::MEAN && divides_later;
-  return (divides ? collectives::quotient(result, world.replicas()) : result).to(first.device());
+           division.in_kernel);
+  return division.finish(result).to(first.device());
 }
 
 void broadcast_over_world(WorldLane& lane, std::string_view call,

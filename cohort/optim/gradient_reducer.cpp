@@ -320,19 +320,16 @@ void GradientReducer::fold(int replica, Bucket& bucket) {
   const int first = layout.first(), last = first + layout.local() - 1;
   bucket.has_come[replica] = 1;
   bucket.node_size[replica] = 1;
-  Node node{first + replica, first + replica + 1};
-  for (auto parent = tree.parent(node); parent; parent = tree.parent(node)) {
-    if (parent->lo < first || parent->hi - 1 > last) return;
-    const int left = parent->lo - first;
-    const bool one_device = layout.copy_of(left) == layout.copy_of(parent->hi - 1 - first);
-    const Node sibling = tree.sibling(node);
-    if (!one_device || bucket.node_size[sibling.lo - first] != sibling.size()) return;
-    const int right = std::max(node.lo, sibling.lo) - first;
-    fold_pair(left, right, bucket);
-    bucket.node_size[right] = 0;
-    bucket.node_size[left] = parent->size();
-    node = *parent;
-  }
+  tree.climb({first + replica, first + replica + 1}, [&](Node left, Node right) {
+    if (left.lo < first || right.hi - 1 > last) return false;
+    const bool one_device = layout.copy_of(left.lo - first) == layout.copy_of(right.hi - 1 - first);
+    int &left_size = bucket.node_size[left.lo - first],
+        &right_size = bucket.node_size[right.lo - first];
+    if (!one_device || left_size != left.size() || right_size != right.size()) return false;
+    fold_pair(left.lo - first, right.lo - first, bucket);
+    left_size += std::exchange(right_size, 0);
+    return true;
+  });
 }
 
 /// Adds the right one's gradients to the left one's and frees them.

@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/collectives/world_tensors.h"
@@ -74,16 +75,6 @@ at::Tensor added(const at::Tensor& a, const at::Tensor& b) {
   return a.is_sparse() && !b.is_sparse() ? b + a : a + b;
 }
 
-/// Sparse gradients are divided entry by entry.
-void divide(at::Tensor& sum, double divisor) {
-  if (divisor == 1) return;
-  if (sum.is_sparse()) {
-    sum._values().div_(divisor);
-  } else {
-    sum.div_(divisor);
-  }
-}
-
 }  // namespace
 
 void GradientSum::fold(int left, int right, int parameter) const {
@@ -144,19 +135,21 @@ void GradientSum::sum_whole(int parameter) const {
   const at::NoGradGuard no_grad;
   for (const Sum& sum : sums_) {
     if (!world_.holds_root() && sum.folded.size() == 1) continue;
-    at::Tensor total = sum_of_node(parameter, sum.node, sum.folded);
-    if (!world_.holds_root()) {
-      gradient_of(sum.node, parameter) = total;
+    const at::Tensor total = sum_of_node(parameter, sum);
+    if (world_.holds_root()) {
+      finish_whole(parameter, divided(total));
     } else {
-      const bool is_own = sum.folded.size() > 1;  // else it is a replica's gradient itself
-      finish_whole(parameter, is_own || divisor_ == 1 ? total : total.clone(), divisor_);
+      gradient_of(sum.node, parameter) = total;
     }
   }
 }
 
-/// To the owners; `total` is nobody's.
-void GradientSum::finish_whole(int parameter, at::Tensor total, double divisor) const {
-  divide(total, divisor);
+at::Tensor GradientSum::divided(const at::Tensor& sum) const {
+  return divisor_ == 1 ? sum : collectives::quotient(sum, divisor_);
+}
+
+/// To the owners.
+void GradientSum::finish_whole(int parameter, const at::Tensor& total) const {
   for (const int r : owners_) {
     const at::Tensor own = copy_for(parameters_[r][parameter], total);
     const at::Tensor& before = base(r, parameter);
@@ -164,15 +157,14 @@ void GradientSum::finish_whole(int parameter, at::Tensor total, double divisor) 
   }
 }
 
-at::Tensor GradientSum::sum_of_node(int parameter, Node node,
-                                    const std::vector<Node>& folded) const {
-  if (std::find(folded.begin(), folded.end(), node) != folded.end()) {
+at::Tensor GradientSum::sum_of_node(int parameter, const Sum& sum) const {
+  const auto held = [&](Node node) -> std::optional<at::Tensor> {
+    const auto& folded = sum.folded;
+    if (std::find(folded.begin(), folded.end(), node) == folded.end()) return std::nullopt;
     const at::Tensor own = gradient_of(node, parameter).detach();
     return spmd::is_sharded(own) ? own : own.to(parameters_[0][parameter].device());
-  }
-  const int cut = collectives::split_point(node.lo, node.hi);
-  return sum_of(sum_of_node(parameter, {node.lo, cut}, folded),
-                sum_of_node(parameter, {cut, node.hi}, folded));
+  };
+  return collectives::add_up(sum.node, held, sum_of);
 }
 
 // Over workers.
@@ -237,9 +229,8 @@ void GradientSum::add_sparse_workers(WorldLane& lane, const std::string& call,
                                      int parameter) const {
   std::vector<at::Tensor> own;
   for (const Sum& sum : sums_) own.push_back(gradient_of(sum.node, parameter));
-  at::Tensor total = collectives::reduce_tensors(ReduceOp::SUM, all_of_world(lane, call, own));
-  divide(total, divisor_);
-  gradients_[0][parameter] = total;
+  const auto all = all_of_world(lane, call, own);
+  gradients_[0][parameter] = divided(collectives::reduce_tensors(ReduceOp::SUM, all));
 }
 
 void GradientSum::finish(int parameter, Range range) const {
@@ -250,7 +241,7 @@ void GradientSum::finish(int parameter, Range range) const {
   });
   if (!are_alike) {
     const at::NoGradGuard no_grad;
-    if (range.begin == 0) finish_whole(parameter, total, 1);
+    if (range.begin == 0) finish_whole(parameter, total);
     return;
   }
   const auto size = static_cast<std::int64_t>(total.element_size());

@@ -58,11 +58,18 @@ class GradientSum {
   void finish(int parameter, collectives::Range range) const;
 
  private:
+  /// A node that this worker holds, and what it is made of.
+  struct Sum {
+    collectives::Node node;
+    std::vector<collectives::Node> folded;  // what the replicas of each device fold
+    collectives::SumPlan plan;
+  };
+
   void sum_whole(int parameter) const;
   void add_base(int owner, int parameter, collectives::Range range) const;
-  void finish_whole(int parameter, at::Tensor total, double divisor) const;
-  at::Tensor sum_of_node(int parameter, collectives::Node node,
-                         const std::vector<collectives::Node>& folded) const;
+  void finish_whole(int parameter, const at::Tensor& total) const;
+  at::Tensor sum_of_node(int parameter, const Sum& sum) const;
+  at::Tensor divided(const at::Tensor& sum) const;
   void add_sparse_workers(WorldLane& lane, const std::string& call, int parameter) const;
   void take_layout_of_parameter(collectives::Node node, int parameter) const;
   at::Tensor& gradient_of(collectives::Node node, int parameter) const {
@@ -72,18 +79,11 @@ class GradientSum {
     return replicas_[replica].base(parameter);
   }
 
-  /// A node that this worker holds, and what it is made of.
-  struct Sum {
-    collectives::Node node;
-    std::vector<collectives::Node> folded;  // what the replicas of each device fold
-    collectives::SumPlan plan;
-  };
-
   const World& world_;
   const TensorTable& parameters_;
   TensorTable& gradients_;
   const std::vector<ReplicaGradients>& replicas_;
-  const double divisor_;
+  const int divisor_;
   std::vector<int> owners_;  // each once
   std::vector<Sum> sums_;
   const collectives::SumPlan pair_{2};

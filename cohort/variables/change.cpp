@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/tensor_reduction.h"
 #include "cohort/collectives/world_tensors.h"
 
 namespace cohort::detail {
@@ -57,7 +58,7 @@ Change concatenate(const VariableState& variable, std::span<const Change* const>
     indices.push_back(rows[i + 1]);
   }
   at::Tensor all = at::cat(values);
-  if (mean) all = all.div(static_cast<double>(world.replicas()));
+  if (mean) all = collectives::quotient(all, world.replicas());
   return {changes[0]->op, all, at::cat(indices)};
 }
 

@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <numeric>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cohort/base/error.h"
 
@@ -76,30 +81,64 @@ TEST(ReductionTree, ContainsItsNodesAndNothingElse) {
   }
 }
 
-TEST(ReductionTree, LeadsFromANodeToItsParentAndSibling) {
+TEST(ReductionTree, LeadsFromANodeToItsParent) {
   const ReductionTree tree(6);
   EXPECT_EQ(tree.parent({4, 5}), (Node{4, 6}));
   EXPECT_EQ(tree.parent({4, 6}), (Node{0, 6}));
   EXPECT_EQ(tree.parent({0, 6}), std::nullopt);
-  EXPECT_EQ(tree.sibling({4, 6}), (Node{0, 4}));
-  EXPECT_EQ(tree.sibling({0, 1}), (Node{1, 2}));
-  EXPECT_TRUE(tree.is_left({0, 4}));
-  EXPECT_FALSE(tree.is_left({4, 6}));
 }
 
-TEST(ReductionTree, ParentAndSiblingUndoTheCutAtEveryNode) {
+TEST(ReductionTree, ParentsUndoTheCutAtEveryNode) {
   for (int n = 2; n <= 40; ++n) {
     const ReductionTree tree(n);
     for_each_node({0, n}, [&](Node node) {
       if (node.is_leaf()) return;
       const int cut = split_point(node.lo, node.hi);
-      const Node left{node.lo, cut}, right{cut, node.hi};
-      EXPECT_EQ(tree.parent(left), node);
-      EXPECT_EQ(tree.parent(right), node);
-      EXPECT_EQ(tree.sibling(left), right);
-      EXPECT_EQ(tree.sibling(right), left);
-      EXPECT_TRUE(tree.is_left(left) && !tree.is_left(right));
+      EXPECT_EQ(tree.parent({node.lo, cut}), node);
+      EXPECT_EQ(tree.parent({cut, node.hi}), node);
     });
+  }
+}
+
+/// What `add_up` makes of the numbers of replicas, and of x for a node that is known.
+std::string sum_of(Node node, const std::optional<Node>& known = {}) {
+  const auto held = [&](Node part) -> std::optional<std::string> {
+    if (part == known) return "x";
+    return part.is_leaf() ? std::optional(std::to_string(part.lo)) : std::nullopt;
+  };
+  return add_up(node, held, [](const std::string& left, const std::string& right) {
+    return "(" + left + "+" + right + ")";
+  });
+}
+
+TEST(AddUp, PutsTheParenthesesOfTheTree) {
+  EXPECT_EQ(sum_of({0, 1}), "0");
+  EXPECT_EQ(sum_of({0, 5}), "(((0+1)+(2+3))+4)");
+  EXPECT_EQ(sum_of({0, 6}), "(((0+1)+(2+3))+(4+5))");
+  EXPECT_EQ(sum_of({3, 6}), "((3+4)+5)");
+}
+
+TEST(AddUp, TakesNodesThatAreKnown) { EXPECT_EQ(sum_of({0, 4}, Node{2, 4}), "((0+1)+x)"); }
+
+TEST(ReductionTree, WhoeverArrivesLastAtANodeAddsItUp) {
+  for (int n = 1; n <= 20; ++n) {
+    const ReductionTree tree(n);
+    std::vector<int> order(n);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(n));
+    std::map<int, std::string> sums;  // by the first replica of the highest node so far
+    std::map<int, int> sizes;
+    for (const int replica : order) {
+      sums[replica] = std::to_string(replica);
+      sizes[replica] = 1;
+      tree.climb({replica, replica + 1}, [&](Node left, Node right) {
+        if (sizes[left.lo] != left.size() || sizes[right.lo] != right.size()) return false;
+        sums[left.lo] = "(" + sums[left.lo] + "+" + sums[right.lo] + ")";
+        sizes[left.lo] += std::exchange(sizes[right.lo], 0);
+        return true;
+      });
+    }
+    EXPECT_EQ(sums[0], sum_of(tree.root())) << n;
   }
 }
 
@@ -139,8 +178,6 @@ TEST(ReductionTree, RefusesWhatItDoesNotHave) {
         tree.parent({1, 3});
       },
       ThrowsMessage<ValueError>(HasSubstr("[1, 3) is no node of the tree over [0, 6)")));
-  EXPECT_THROW(tree.sibling({0, 6}), ValueError);
-  EXPECT_THROW(tree.is_left({6, 7}), ValueError);
   EXPECT_THROW(tree.subtrees(4, 7), ValueError);
   EXPECT_THROW(tree.subtrees(4, 3), ValueError);
 }
