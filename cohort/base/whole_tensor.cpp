@@ -20,6 +20,10 @@ std::vector<at::Tensor> whole(std::vector<at::Tensor> tensors) {
   return tensors;
 }
 
+at::Tensor resolved(const at::Tensor& tensor) { return tensor.resolve_conj().resolve_neg(); }
+
+at::Tensor as_read(const at::Tensor& tensor) { return resolved(tensor).contiguous(); }
+
 void set_whole(at::Tensor (*make_whole)(const at::Tensor&)) {
   gather.store(make_whole, std::memory_order_release);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/ordered_sum.h"
 
 namespace cohort::collectives {
@@ -193,10 +194,6 @@ void check_addable(const char* where, c10::ScalarType dtype) {
 
 bool kernel_reads(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided && !tensor.is_nested();
-}
-
-at::Tensor as_read(const at::Tensor& tensor) {
-  return tensor.resolve_conj().resolve_neg().contiguous();
 }
 
 c10::ScalarType quotient_dtype(c10::ScalarType dtype) {

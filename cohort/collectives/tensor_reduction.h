@@ -39,10 +39,6 @@ void check_reducible(const char* where, std::span<const at::Tensor> values, int 
 /// LibTorch's operations.
 bool kernel_reads(const at::Tensor& tensor);
 
-/// A dense tensor of the CPU as its bytes are read: contiguous, and with conjugation and negation
-/// done that LibTorch had put off (`x.conj()`). Itself, if it is so.
-at::Tensor as_read(const at::Tensor& tensor);
-
 /// The dtype that values are divided in: their own, float32 for integers of 8 and 16 bits, float64
 /// for longer ones.
 c10::ScalarType quotient_dtype(c10::ScalarType dtype);

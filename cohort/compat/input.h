@@ -147,8 +147,10 @@ class MultiStepContext {
   }
 
   /// What was kept, by name.
-  const Outputs& last_step_outputs() const { return last_step_outputs_; }
-  const Outputs& non_tensor_outputs() const { return non_tensor_outputs_; }
+  const Outputs& last_step_outputs() const& { return last_step_outputs_; }
+  const Outputs& non_tensor_outputs() const& { return non_tensor_outputs_; }
+  Outputs last_step_outputs() const&& { return last_step_outputs_; }
+  Outputs non_tensor_outputs() const&& { return non_tensor_outputs_; }
 
  private:
   static ReplicaContext* current_replica() {

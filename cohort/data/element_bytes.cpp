@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 
 namespace cohort::data {
 namespace {
@@ -40,7 +41,7 @@ void ElementWriter::leaf(const at::Tensor& tensor) {
     throw InvalidArgument("dataset.cache",
                           "only dense tensors can be kept in a file: call to_dense() first");
   }
-  const at::Tensor dense = tensor.detach().cpu().contiguous();
+  const at::Tensor dense = as_read(tensor.detach().cpu());
   put(*this, static_cast<std::int64_t>(dense.scalar_type()));
   put_sizes(*this, dense.sizes());
   number(dense.data_ptr(), dense.nbytes());

@@ -36,7 +36,8 @@ class ElementSpec {
       : known_(true), leaves_(std::move(leaves)), pattern_(std::move(pattern)) {}
 
   bool known() const { return known_; }
-  const std::vector<LeafSpec>& leaves() const { return leaves_; }
+  const std::vector<LeafSpec>& leaves() const& { return leaves_; }
+  std::vector<LeafSpec> leaves() const&& { return leaves_; }
 
   /// The spec of batches of such elements, of `rows` rows or of kUnknown.
   ElementSpec batched(std::int64_t rows) const;

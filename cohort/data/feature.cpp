@@ -35,7 +35,7 @@ Feature Feature::raw(at::ScalarType dtype, std::vector<std::int64_t> sizes) {
   return feature;
 }
 
-Feature& Feature::shape(std::vector<std::int64_t> sizes) {
+Feature& Feature::shape(std::vector<std::int64_t> sizes) & {
   if (is_variable_ || is_raw_) {
     throw ValueError("Feature::shape", is_raw_ ? "a raw feature has its shape already"
                                                : "a variable feature has no fixed shape");
@@ -45,7 +45,7 @@ Feature& Feature::shape(std::vector<std::int64_t> sizes) {
   return *this;
 }
 
-Feature& Feature::variable() {
+Feature& Feature::variable() & {
   if (is_raw_ || !sizes_.empty()) {
     throw ValueError("Feature::variable", "the feature has a shape already");
   }
@@ -53,7 +53,7 @@ Feature& Feature::variable() {
   return *this;
 }
 
-Feature& Feature::default_value(std::string_view value) {
+Feature& Feature::default_value(std::string_view value) & {
   if (kind_ != io::FeatureKind::BYTES || is_raw_) {
     throw ValueError("Feature::default_value",
                      cat("expected a number, got the string \"", value, '"'));

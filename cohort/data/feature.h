@@ -8,13 +8,15 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/io/example.h"
 
 namespace cohort::data {
 
-/// What `parse_example` makes of one feature: of which kind it must be, and of which shape.
+/// What `parse_example` makes of one feature: of which kind it must be, and of which shape. What
+/// changes or reads it gives a value, not a reference, when the feature is a temporary.
 ///
 ///     Feature::int64()                              // one number
 ///     Feature::float32().shape({3}).default_value(0)   // three, or zeros where it is missing
@@ -36,31 +38,42 @@ class Feature {
 
   /// The shape that the values of each record have; one value without dimensions if not said.
   /// Throws ValueError for a negative size, and after `variable` or `raw`.
-  Feature& shape(std::vector<std::int64_t> sizes);
+  Feature& shape(std::vector<std::int64_t> sizes) &;
+  Feature shape(std::vector<std::int64_t> sizes) && { return shape(std::move(sizes)); }
 
   /// Each record may have another number of values, none too. Throws ValueError after `raw`.
-  Feature& variable();
+  Feature& variable() &;
+  Feature variable() && { return variable(); }
 
   /// What a record without this feature gets, in every place. A variable one gets no values then,
   /// and the default fills up the rows of a batch that are shorter than others. Throws ValueError
   /// for a number where strings are expected, or the other way round.
-  Feature& default_value(std::string_view value);
+  Feature& default_value(std::string_view value) &;
+  Feature default_value(std::string_view value) && { return default_value(value); }
   template <class Number>
     requires std::is_arithmetic_v<Number>
-  Feature& default_value(Number value) {
+  Feature& default_value(Number value) & {
     using Widest = std::conditional_t<std::is_floating_point_v<Number>, double, std::int64_t>;
     return default_number(static_cast<Widest>(value));
+  }
+  template <class Number>
+    requires std::is_arithmetic_v<Number>
+  Feature default_value(Number value) && {
+    return default_value(value);
   }
 
   io::FeatureKind kind() const { return kind_; }
   at::ScalarType dtype() const { return dtype_; }
-  const std::vector<std::int64_t>& sizes() const { return sizes_; }
+  const std::vector<std::int64_t>& sizes() const& { return sizes_; }
+  std::vector<std::int64_t> sizes() const&& { return sizes_; }
   bool is_variable() const { return is_variable_; }
   bool is_raw() const { return is_raw_; }
 
   /// The default, if there is one.
-  const std::optional<at::Scalar>& number() const { return number_; }
-  const std::optional<std::string>& string() const { return string_; }
+  const std::optional<at::Scalar>& number() const& { return number_; }
+  const std::optional<std::string>& string() const& { return string_; }
+  std::optional<at::Scalar> number() const&& { return number_; }
+  std::optional<std::string> string() const&& { return string_; }
 
   /// The number of values of a record; of bytes, if it is raw.
   std::int64_t count() const { return count_; }

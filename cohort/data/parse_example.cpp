@@ -90,15 +90,15 @@ const Value& find_by_name(const std::map<std::string, Value>& values, std::strin
 
 }  // namespace
 
-const at::Tensor& ParsedExample::tensor(std::string_view name) const {
+const at::Tensor& ParsedExample::tensor(std::string_view name) const& {
   return find_by_name(tensors, name, "tensor");
 }
 
-const Strings& ParsedExample::string(std::string_view name) const {
+const Strings& ParsedExample::string(std::string_view name) const& {
   return find_by_name(strings, name, "string");
 }
 
-const at::Tensor& ParsedExample::length(std::string_view name) const {
+const at::Tensor& ParsedExample::length(std::string_view name) const& {
   return find_by_name(lengths, name, "length");
 }
 

@@ -23,9 +23,12 @@ struct ParsedExample {
   std::map<std::string, at::Tensor> lengths;  ///< Of variable features: the number of values.
 
   /// One of them. Throws KeyError, with the names that there are, if there is none.
-  const at::Tensor& tensor(std::string_view name) const;
-  const Strings& string(std::string_view name) const;
-  const at::Tensor& length(std::string_view name) const;
+  const at::Tensor& tensor(std::string_view name) const&;
+  const Strings& string(std::string_view name) const&;
+  const at::Tensor& length(std::string_view name) const&;
+  at::Tensor tensor(std::string_view name) const&& { return tensor(name); }
+  Strings string(std::string_view name) const&& { return string(name); }
+  at::Tensor length(std::string_view name) const&& { return length(name); }
 };
 
 /// Parses one record: a feature has the shape that was said, a variable one has one dimension.

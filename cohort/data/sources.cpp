@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cohort/base/whole_tensor.h"
+
 namespace cohort::data {
 namespace detail {
 
-at::Tensor contiguous(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.layout() == at::kStrided ? tensor.detach().contiguous()
-                                                             : tensor;
+at::Tensor as_rows(const at::Tensor& tensor) {
+  const bool is_dense = tensor.defined() && tensor.layout() == at::kStrided;
+  return is_dense ? as_read(tensor.detach()) : tensor;
 }
 
 at::Tensor gather_rows(const at::Tensor& tensor, std::span<const std::int64_t> rows) {

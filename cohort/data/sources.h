@@ -16,7 +16,8 @@ at::Tensor gather_rows(const at::Tensor& tensor, std::span<const std::int64_t> r
 Strings gather_rows(const Strings& strings, std::span<const std::int64_t> rows);
 /// The rows that all leaves have. Throws ValueError where there are none, or they differ.
 std::int64_t common_rows(std::span<const std::int64_t> rows);
-at::Tensor contiguous(const at::Tensor& tensor);
+/// A dense tensor as `gather_rows` reads it, without a graph; another one as it is.
+at::Tensor as_rows(const at::Tensor& tensor);
 
 }  // namespace detail
 
@@ -28,7 +29,7 @@ class NestRows : public Rows<T> {
     std::vector<std::int64_t> rows;
     nest::visit(
         [&]<class Leaf>(Leaf& leaf) {
-          if constexpr (std::same_as<Leaf, at::Tensor>) leaf = detail::contiguous(leaf);
+          if constexpr (std::same_as<Leaf, at::Tensor>) leaf = detail::as_rows(leaf);
           rows.push_back(count_rows(leaf));
         },
         nest_);

@@ -121,8 +121,8 @@ std::string_view Strings::operator[](std::int64_t i) const {
   return spans()[i].of(bytes_.get());
 }
 
-Strings::Iterator Strings::begin() const { return {bytes_.get(), spans()}; }
-Strings::Iterator Strings::end() const { return {bytes_.get(), spans() + count_}; }
+Strings::Iterator Strings::begin() const& { return {bytes_.get(), spans()}; }
+Strings::Iterator Strings::end() const& { return {bytes_.get(), spans() + count_}; }
 
 std::string_view Strings::str() const {
   if (dim() != 0) {

@@ -50,7 +50,9 @@ class Strings {
   /// A copy of one string: sizes [].
   static Strings scalar(std::string_view string);
 
-  c10::IntArrayRef sizes() const { return sizes_; }
+  /// Of a temporary by value.
+  c10::IntArrayRef sizes() const& { return sizes_; }
+  std::vector<std::int64_t> sizes() const&& { return {sizes_.begin(), sizes_.end()}; }
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes_.size()); }
   std::int64_t numel() const { return count_; }
 
@@ -58,14 +60,19 @@ class Strings {
   std::int64_t size(std::int64_t dim) const;
 
   /// The i-th string in row-major order, whatever the shape. Valid as long as any array that shares
-  /// the block. Throws ValueError if i is not in [0, numel()).
+  /// the block: that of `all.select(0)[1]`, whose row is a temporary, as long as `all`. Throws
+  /// ValueError if i is not in [0, numel()).
   std::string_view operator[](std::int64_t i) const;
 
-  /// All strings in row-major order.
-  Iterator begin() const;
-  Iterator end() const;
+  /// All strings in row-major order. Not of a temporary, which would be gone by the first step; a
+  /// `for` over one keeps it.
+  Iterator begin() const&;
+  Iterator end() const&;
+  Iterator begin() const&& = delete;
+  Iterator end() const&& = delete;
 
-  /// The string of an array that has one and no dimensions. Throws ValueError for another shape.
+  /// The string of an array that has one and no dimensions, valid as that of `[]`. Throws
+  /// ValueError for another shape.
   std::string_view str() const;
 
   /// Rows [from, to) of dimension 0. Throws ValueError unless 0 <= from <= to <= size(0).

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 
 namespace cohort::io {
 namespace {
@@ -59,7 +60,7 @@ void write_npy(const std::string& path, const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) {
     throw InvalidArgument("write_npy", cat("expected a dense tensor, got ", tensor.layout()));
   }
-  const at::Tensor dense = tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+  const at::Tensor dense = as_read(tensor.detach().cpu());
   const std::string header = npy_header(dense.scalar_type(), dense.sizes().vec());
   File file = File::create(path, "write_npy");
   file.write(header);

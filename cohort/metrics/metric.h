@@ -30,7 +30,8 @@ class Metric {
  public:
   virtual ~Metric() = default;
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const& { return name_; }
+  std::string name() const&& { return name_; }
 
   /// A float32 scalar; 0 before the first update.
   at::Tensor result() const;

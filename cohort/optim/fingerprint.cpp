@@ -5,12 +5,13 @@
 #include <cstdio>
 
 #include "cohort/base/hash.h"
+#include "cohort/base/whole_tensor.h"
 
 namespace cohort {
 std::string fingerprint(const StateDict& state) {
   Hash hash;
   for (const auto& [name, tensor] : state) {
-    const at::Tensor value = tensor.detach().cpu().contiguous();
+    const at::Tensor value = as_read(tensor.detach().cpu());
     hash.add(name);
     hash.add(c10::toString(value.scalar_type()));
     for (const std::int64_t size : value.sizes()) hash.add_number(size);

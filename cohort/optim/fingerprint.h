@@ -14,7 +14,7 @@ std::string fingerprint(const StateDict& state);
 
 template <class M>
 std::string fingerprint(const Model<M>& model) {
-  return fingerprint(model.state_dict());
+  return fingerprint(model.shared()->state_dict("fingerprint"));
 }
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cohort/base/hash.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/spmd/placement.h"
 #include "cohort/spmd/sharded_tensor.h"
 
@@ -24,8 +25,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
     const auto& theirs = spmd::impl(b)->tiles();
     return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), same_bits);
   }
-  const at::Tensor left = spmd::full(a.detach()).cpu().contiguous();
-  const at::Tensor right = spmd::full(b.detach()).cpu().contiguous();
+  const at::Tensor left = as_read(spmd::full(a.detach()).cpu());
+  const at::Tensor right = as_read(spmd::full(b.detach()).cpu());
   return left.nbytes() == right.nbytes() &&
          std::memcmp(left.data_ptr(), right.data_ptr(), left.nbytes()) == 0;
 }
@@ -39,7 +40,7 @@ void copy_values(const at::Tensor& to, const at::Tensor& from) {
 }
 
 std::uint64_t hash_of_bits(const at::Tensor& tensor) {
-  const at::Tensor value = spmd::full(tensor.detach()).cpu().contiguous();
+  const at::Tensor value = as_read(spmd::full(tensor.detach()).cpu());
   Hash hash;
   hash.add(value.data_ptr(), value.nbytes());
   return std::max<std::uint64_t>(hash.value(), 1);

@@ -21,7 +21,7 @@ MeshPtr mesh_of_replica(const char* where) {
 
 MeshPtr mesh_of_copy(StrategyExtended& strategy, int copy) {
   return strategy.logical_mesh(copy, [&] {
-    const int replica = strategy.layout().first() + strategy.layout().owner_of(copy);
+    const int replica = strategy.layout().id_of(strategy.layout().owner_of(copy));
     const std::vector<Device> devices = strategy.logical_devices(copy);
     return std::make_shared<Mesh>(
         cat("the ", devices.size(), " logical devices of replica ", replica), devices);

@@ -54,7 +54,7 @@ DeviceAssignment DeviceAssignment::build(Topology topology, const AssignmentOpti
   return DeviceAssignment(std::move(topology), std::move(places), cores);
 }
 
-const Coordinates& DeviceAssignment::coordinates(int replica, int logical_core) const {
+const Coordinates& DeviceAssignment::coordinates(int replica, int logical_core) const& {
   if (replica < 0 || replica >= num_replicas() || logical_core < 0 ||
       logical_core >= num_cores_per_replica_) {
     throw ValueError(kDeviceAssignment,
@@ -78,7 +78,7 @@ std::string DeviceAssignment::host_device(int replica, int logical_core,
   return topology_.cpu_device_name_at_coordinates(coordinates(replica, logical_core), job);
 }
 
-const std::vector<int>& DeviceAssignment::lookup_replicas(int task_id, int logical_core) const {
+const std::vector<int>& DeviceAssignment::lookup_replicas(int task_id, int logical_core) const& {
   const auto found = replicas_.find({task_id, logical_core});
   if (found != replicas_.end()) return found->second;
   throw ValueError("DeviceAssignment.lookup_replicas",

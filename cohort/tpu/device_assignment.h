@@ -67,14 +67,19 @@ class DeviceAssignment {
   /// a stride where devices are missing. No replicas are allowed, and get an assignment of none.
   static DeviceAssignment build(Topology topology, const AssignmentOptions& options = {});
 
-  const Topology& topology() const { return topology_; }
+  const Topology& topology() const& { return topology_; }
+  Topology topology() const&& { return topology_; }
   int num_replicas() const { return static_cast<int>(core_assignment_.size()); }
   int num_cores_per_replica() const { return num_cores_per_replica_; }
 
   /// As [replica][logical core].
-  const std::vector<std::vector<Coordinates>>& core_assignment() const { return core_assignment_; }
+  const std::vector<std::vector<Coordinates>>& core_assignment() const& { return core_assignment_; }
+  std::vector<std::vector<Coordinates>> core_assignment() const&& { return core_assignment_; }
 
-  const Coordinates& coordinates(int replica, int logical_core) const;
+  const Coordinates& coordinates(int replica, int logical_core) const&;
+  Coordinates coordinates(int replica, int logical_core) const&& {
+    return coordinates(replica, logical_core);
+  }
 
   /// The number of the core's device in its task.
   int tpu_ordinal(int replica = 0, int logical_core = 0) const;
@@ -86,7 +91,10 @@ class DeviceAssignment {
 
   /// The replicas whose logical core of this number is in the task, in ascending order. Throws
   /// ValueError if there are none.
-  const std::vector<int>& lookup_replicas(int task_id, int logical_core) const;
+  const std::vector<int>& lookup_replicas(int task_id, int logical_core) const&;
+  std::vector<int> lookup_replicas(int task_id, int logical_core) const&& {
+    return lookup_replicas(task_id, logical_core);
+  }
 
  private:
   DeviceAssignment(Topology topology, std::vector<std::vector<Coordinates>> core_assignment,

@@ -43,13 +43,15 @@ class Topology {
   /// TensorFlow reads.
   std::string serialized() const;
 
-  const std::vector<int>& mesh_shape() const { return mesh_shape_; }
+  const std::vector<int>& mesh_shape() const& { return mesh_shape_; }
+  std::vector<int> mesh_shape() const&& { return mesh_shape_; }
   int mesh_rank() const { return kMeshRank; }
 
   /// As [task][device].
-  const std::vector<std::vector<Coordinates>>& device_coordinates() const {
+  const std::vector<std::vector<Coordinates>>& device_coordinates() const& {
     return device_coordinates_;
   }
+  std::vector<std::vector<Coordinates>> device_coordinates() const&& { return device_coordinates_; }
 
   int num_tasks() const { return static_cast<int>(device_coordinates_.size()); }
   int num_tpus_per_task() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <ostream>
@@ -18,20 +19,80 @@ namespace cohort {
 /// The devices that the components of a distributed value live on, shared by all values of a run.
 using DeviceList = std::shared_ptr<const std::vector<Device>>;
 
+/// The components of a distributed value: a range in contiguous memory, which it keeps alive, so
+/// that it may outlive the value. Becomes a std::span where one is asked for, or a std::vector.
+/// Immutable, cheap to copy.
+template <class T>
+class Components {
+ public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using const_reference = const T&;
+  using reference = const_reference;
+  using const_iterator = typename std::span<const T>::iterator;
+  using iterator = const_iterator;
+
+  Components(std::shared_ptr<const T> first, std::size_t size)
+      : first_(std::move(first)), size_(size) {}
+
+  std::size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  const T* data() const { return first_.get(); }
+  const_iterator begin() const { return std::span(data(), size_).begin(); }
+  const_iterator end() const { return std::span(data(), size_).end(); }
+
+  /// A component. Of a temporary a copy, which needs nobody to keep it.
+  const T& operator[](std::size_t i) const& { return data()[i]; }
+  T operator[](std::size_t i) const&& { return data()[i]; }
+  const T& front() const& { return data()[0]; }
+  T front() const&& { return data()[0]; }
+  const T& back() const& { return data()[size_ - 1]; }
+  T back() const&& { return data()[size_ - 1]; }
+
+  operator std::vector<T>() const {  // NOLINT(google-explicit-constructor)
+    return std::vector<T>(begin(), end());
+  }
+  /// Another view of the same memory, such as the at::TensorList of `torch::stack(x.values())`.
+  template <class View>
+    requires std::constructible_from<View, const T*, std::size_t> &&
+             std::is_trivially_copyable_v<View> && (!requires { View::extent; })  // not std::span
+  operator View() const {  // NOLINT(google-explicit-constructor)
+    return View(data(), size_);
+  }
+
+  friend bool operator==(const Components& a, const Components& b)
+    requires std::equality_comparable<T>
+  {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+  friend bool operator==(const Components& a, const std::vector<T>& b)
+    requires std::equality_comparable<T>
+  {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  }
+
+ private:
+  std::shared_ptr<const T> first_;
+  std::size_t size_;
+};
+
 /// What PerReplica and Mirrored have in common: an ordered list of components, one for each local
 /// replica (or, for a Mirrored on named devices, one for each device).
 ///
-/// Immutable, cheap to copy, and safe to read from any number of threads. A member that refers to
-/// what the value holds gives a copy when the value itself is a temporary:
+/// Immutable, cheap to copy, and safe to read from any number of threads. What `values` gives may
+/// outlive the value:
 ///
-///     for (const Tensor& own : strategy.run(step).values()) …    // a vector, which the loop keeps
+///     for (const Tensor& own : strategy.run(step).values()) …
 template <class T>
 class DistributedValues {
  public:
   std::size_t size() const { return size_; }
 
-  std::span<const T> values() const& { return {first_.get(), size_}; }
-  std::vector<T> values() const&& { return std::vector<T>(first_.get(), first_.get() + size_); }
+  Components<T> values() const { return {first_, size_}; }
+
+  /// A component, which lives as long as this value or a copy.
+  const T& component(std::size_t i) const { return first_.get()[i]; }
 
   /// The devices of the components, in the same order; null when nobody said where they are.
   const DeviceList& devices() const& { return devices_; }
@@ -49,7 +110,7 @@ class DistributedValues {
   void print(std::ostream& out, const char* name) const {
     out << name << ":{";
     for (std::size_t i = 0; i < size(); ++i) {
-      out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << values()[i];
+      out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << component(i);
     }
     out << "\n}";
   }

@@ -19,7 +19,7 @@ class Mirrored : public DistributedValues<T> {
   /// The copy that the current context reads. A value on one device is that one everywhere.
   const T& get() const& {
     const std::size_t i = this->size() == 1 ? 0 : detail::component_of_current_context();
-    return this->values()[detail::checked_component(i, this->size(), "Mirrored.get")];
+    return this->component(detail::checked_component(i, this->size(), "Mirrored.get"));
   }
   T get() const&& { return get(); }
   operator T() const { return get(); }  // NOLINT(google-explicit-constructor)

@@ -303,11 +303,10 @@ auto select(const T& value, std::size_t i, std::size_t replicas,
                                         " components: expected one for each of the ", replicas,
                                         " local replicas"));
           }
-          return leaf.values()[i];
+          return leaf.component(i);
         } else if constexpr (Distributed<L>) {
-          return leaf.values()[leaf.size() == 1
-                                   ? 0
-                                   : cohort::detail::checked_component(i, leaf.size(), where)];
+          return leaf.component(
+              leaf.size() == 1 ? 0 : cohort::detail::checked_component(i, leaf.size(), where));
         } else {
           return leaf;
         }

@@ -26,7 +26,7 @@ class PerReplica : public DistributedValues<T> {
   /// The component of the replica that asks. Throws ValueError outside of `run`.
   const T& local() const& {
     const std::size_t i = detail::component_of_current_replica("PerReplica.local");
-    return this->values()[detail::checked_component(i, this->size(), "PerReplica.local")];
+    return this->component(detail::checked_component(i, this->size(), "PerReplica.local"));
   }
   T local() const&& { return local(); }
 
@@ -37,9 +37,9 @@ class PerReplica : public DistributedValues<T> {
 
   // Any use as a single value stops at the one static_assert below.
   operator T() const {  // NOLINT(google-explicit-constructor)
-    return refused().values()[0];
+    return refused().component(0);
   }
-  auto operator->() const { return &refused().values()[0]; }
+  auto operator->() const { return &refused().component(0); }
   PerReplica operator-() const { return refused(); }
   PerReplica operator~() const { return refused(); }
   template <class Index>

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
+#include "cohort/optim/fingerprint.h"
+#include "cohort/optim/same_bits.h"
 
 namespace cohort {
 namespace {
@@ -95,6 +97,40 @@ TEST_P(LazyViews, AreGradientsOfCollectives) {
     get_replica_context().all_reduce("SUM", x).backward(view);
     EXPECT_EQUAL(x.grad(), values * 2);
   });
+}
+
+/// A module that is a parameter.
+struct WeightImpl : torch::nn::Module {
+  explicit WeightImpl(const at::Tensor& value) {
+    weight = register_parameter("weight", value.clone());
+  }
+  at::Tensor forward() { return weight.view_as(weight); }
+  at::Tensor weight;
+};
+TORCH_MODULE(Weight);
+
+TEST_P(LazyViews, AreGradientsOfModels) {
+  const auto scope = strategy.scope();
+  const Model<Weight> model([this] { return Weight(torch::zeros_like(values)); });
+  Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(1));
+  strategy.run([&] {
+    model().backward(view);
+    EXPECT_EQUAL(model->weight.grad(), values * 2);
+    optimizer.step();
+  });
+  EXPECT_EQUAL(model.state_dict().at("weight"), values * -2);
+  strategy.run([&] {
+    optimizer.zero_grad();
+    model->weight.mutable_grad() = view;  // of this replica; `step` sums it
+    optimizer.step();
+  });
+  EXPECT_EQUAL(model.state_dict().at("weight"), values * -4);
+}
+
+TEST_P(LazyViews, HaveTheBitsOfTheirValues) {
+  EXPECT_TRUE(same_bits(view, values));
+  EXPECT_EQ(hash_of_bits(view), hash_of_bits(values));
+  EXPECT_EQ(fingerprint({{"x", view}}), fingerprint({{"x", values}}));
 }
 
 INSTANTIATE_TEST_SUITE_P(, LazyViews, testing::Values(&conjugated, &negated),

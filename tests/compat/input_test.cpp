@@ -96,5 +96,20 @@ TEST(LastStepOutputs, InsideOfAReplicaNeedAnOperation) {
                "reduce_op is needed");
 }
 
+TEST(MultiStepContext, GivesOfATemporaryItsOutputsByValue) {
+  const auto context = [] {
+    MultiStepContext made;
+    made.set_last_step_output("loss", 1.5);
+    made.set_non_tensor_output("rows", 2);
+    return made;
+  };
+  static_assert(!std::is_reference_v<decltype(context().last_step_outputs())>);
+  static_assert(!std::is_reference_v<decltype(context().non_tensor_outputs())>);
+  std::string names;
+  for (const auto& [name, output] : context().last_step_outputs()) names += name + ' ';
+  for (const auto& [name, output] : context().non_tensor_outputs()) names += name;
+  EXPECT_EQ(names, "loss rows");
+}
+
 }  // namespace
 }  // namespace cohort::compat

@@ -2,7 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/strategies/multi_worker_mirrored_strategy.h"
+#include "cohort/strategies/one_device_strategy.h"
+#include "cohort/strategies/tpu_strategy.h"
 #include "cohort/variables/update.h"
 
 using cohort::PerReplica;
@@ -19,12 +23,56 @@ void right(const Strategy& strategy, const PerReplica<at::Tensor>& x,
   strategy.reduce(std::string("mean"), x, {0, 1});
   strategy.extended().reduce_to("SUM", x, "cpu:0");
   strategy.extended().reduce_to("SUM", x, x);
-  cohort::MirroredStrategy{};
-  cohort::MirroredStrategy({"cpu:0"});
-  cohort::MirroredStrategy({.replicas = 8});
-  cohort::MirroredStrategy({.cross_device_ops = std::make_shared<cohort::ReductionToOneDevice>()});
-  cohort::MirroredStrategy({.replicas = 8, .cross_device_ops = nullptr});
-  cohort::MirroredStrategy{devices};
+}
+
+void strategies(const std::vector<cohort::Device>& devices, const std::string& device,
+                const std::optional<cohort::Worker>& worker) {
+  using namespace cohort;  // NOLINT(build/namespaces)
+  const auto ring = std::make_shared<ReductionToOneDevice>();
+  MirroredStrategy{};
+  MirroredStrategy({});
+  MirroredStrategy({"cpu:0"});
+  MirroredStrategy({"cpu:0", "/device:CPU:1"});
+  MirroredStrategy({device, device});
+  MirroredStrategy({Device("cpu:0")});
+  MirroredStrategy({Device("cpu:0"), Device("cpu:1")});
+  MirroredStrategy({Device(DeviceType::CPU, 0), Device(DeviceType::CPU, 1)});
+  MirroredStrategy{"cpu:0", "cpu:1"};
+  MirroredStrategy{devices};
+  MirroredStrategy(std::vector<Device>{"cpu:0"});
+  MirroredStrategy(MirroredStrategy::Options{.devices = {"cpu:0"}});
+  MirroredStrategy({.devices = devices});
+  MirroredStrategy({.replicas = 8});
+  MirroredStrategy({.logical_devices_per_replica = 2});
+  MirroredStrategy({.cross_device_ops = ring});
+  MirroredStrategy({.cross_device_ops = nullptr});
+  MirroredStrategy({.timeout = std::chrono::seconds(1)});
+  MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 8});
+  MirroredStrategy({.replicas = 8, .cross_device_ops = nullptr});
+  CentralStorageStrategy({.compute_devices = {"cpu:0"}});
+  CentralStorageStrategy({.compute_devices = devices});
+  CentralStorageStrategy({.parameter_device = "cpu:0"});
+  MultiWorkerMirroredStrategy({.worker = worker});
+  MultiWorkerMirroredStrategy({.devices = {"cpu:0"}});
+  MultiWorkerMirroredStrategy({.devices = devices});
+  MultiWorkerMirroredStrategy({.replicas = 8});
+  MultiWorkerMirroredStrategy({.cross_device_ops = ring});
+  OneDeviceStrategy("cpu:0", {.logical_devices_per_replica = 2});
+  TPUStrategy(cluster::TPUClusterResolver("local"), {}, {.spmd_xla_partitioning = true});
+
+  // Copies.
+  MirroredStrategy made;
+  const MirroredStrategy constant(made), moved(std::move(made));
+  std::vector<MirroredStrategy> all{constant, MirroredStrategy()};
+  all.push_back(constant);
+  all[0] = constant;
+  const Strategy base = constant;
+  static_assert(std::copyable<MirroredStrategy>);
+  const std::function<void()> closure = [moved] { moved.num_replicas_in_sync(); };
+  struct Holder {
+    MirroredStrategy strategy;
+  };
+  static_assert(std::copyable<Holder>);
 }
 
 void right(const Strategy& strategy, const cohort::Variable& v, const cohort::Mirrored<int>& x) {

@@ -48,6 +48,42 @@ TEST(ParseExample, TakesABatchApartAtOnce) {
   EXPECT_TRUE(parsed.tensor("label").equal(longs({3, 5})));
 }
 
+TEST(ParseExample, GivesOfATemporaryWhatTheCallerKeeps) {
+  const auto parsed = [] {
+    return parse_example(two_images(), {.features = {{"image", Feature::bytes()},
+                                                     {"label", Feature::int64().variable()}}});
+  };
+  static_assert(std::is_same_v<decltype(parsed().tensor("")), at::Tensor>);
+  static_assert(std::is_same_v<decltype(parsed().length("")), at::Tensor>);
+  static_assert(std::is_same_v<decltype(parsed().string("")), Strings>);
+  const at::Tensor& labels = parsed().tensor("label");
+  EXPECT_TRUE(labels.equal(longs({3, 5}).unsqueeze(1)));
+  const at::Tensor& lengths = parsed().length("label");
+  EXPECT_TRUE(lengths.equal(longs({1, 1})));
+  std::string all;
+  for (const std::string_view image : parsed().string("image")) all += image;
+  EXPECT_EQ(all, "abcdefgh");
+}
+
+TEST(Feature, GivesOfATemporaryWhatTheCallerKeeps) {
+  static_assert(std::is_same_v<decltype(Feature::bytes().variable()), Feature>);
+  static_assert(std::is_same_v<decltype(Feature::bytes().shape({1})), Feature>);
+  static_assert(std::is_same_v<decltype(Feature::bytes().default_value("")), Feature>);
+  const Feature& made = Feature::float32().shape({3, 2}).default_value(4);
+  EXPECT_THAT(made.sizes(), ElementsAre(3, 2));
+  const Feature& variable = Feature::bytes().variable();
+  EXPECT_TRUE(variable.is_variable());
+  static_assert(!std::is_reference_v<decltype(Feature::bytes().sizes())>);
+  static_assert(!std::is_reference_v<decltype(Feature::bytes().string())>);
+  static_assert(!std::is_reference_v<decltype(Feature::bytes().number())>);
+  const auto& sizes = Feature::raw(at::kByte, {28, 28}).sizes();
+  EXPECT_THAT(sizes, ElementsAre(28, 28));
+  const auto& text = Feature::bytes().default_value("of a temporary feature").string();
+  EXPECT_EQ(text, "of a temporary feature");
+  const auto& number = Feature::int64().default_value(7).number();
+  EXPECT_EQ(number->toLong(), 7);
+}
+
 TEST(ParseExample, LeavesStringsWhereTheyLie) {
   const Strings records = two_images();
   const auto parsed = parse_example(records, {.features = {{"image", Feature::bytes()}}});

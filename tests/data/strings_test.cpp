@@ -156,6 +156,21 @@ TEST(Strings, CompareByShapeAndBytes) {
   EXPECT_NE(Strings({"a"}), Strings::scalar("a"));
 }
 
+template <class T>
+concept HasBegin = requires(T&& strings) { std::forward<T>(strings).begin(); };
+
+TEST(Strings, OfATemporaryGiveWhatTheCallerKeeps) {
+  const auto strings = [] { return Strings({"ada", "grace"}); };
+  static_assert(std::is_same_v<decltype(strings().sizes()), std::vector<std::int64_t>>);
+  static_assert(HasBegin<const Strings&> && !HasBegin<Strings>);
+  std::int64_t product = 1;
+  for (const std::int64_t size : strings().reshape({2, 1}).sizes()) product *= size;
+  EXPECT_EQ(product, 2);
+  std::string all;
+  for (const std::string_view each : strings()) all += each.back();
+  EXPECT_EQ(all, "ae");
+}
+
 TEST(Strings, PrintAFew) {
   std::ostringstream out;
   out << Strings({"a\"b", std::string("\x00\xff", 2)}) << Strings(std::vector<std::string>(9, "x"))

@@ -403,6 +403,12 @@ TEST(ElementSpec, PrintsDtypesAndShapes) {
   EXPECT_EQ(cat(range(3).enumerate().element_spec()), "(int64[], int64[])");
 }
 
+TEST(ElementSpec, OfATemporaryGivesItsLeavesByValue) {
+  const auto rows = from_tensor_slices(torch::zeros({5, 28}));
+  static_assert(!std::is_reference_v<decltype(rows.element_spec().leaves())>);
+  for (const LeafSpec& leaf : rows.element_spec().leaves()) EXPECT_EQ(leaf.dtype, "float32");
+}
+
 TEST(ElementSpec, OfAMapIsLearntOrGiven) {
   const auto halves = [](std::int64_t x) { return torch::full({2}, x / 2.); };
   const auto dataset = range(3).map(halves);

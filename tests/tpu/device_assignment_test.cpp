@@ -33,6 +33,25 @@ Topology mesh_with_a_gap() {
   return Topology({2, 2, 1, 1}, {{{0, 0, 0, 0}, {0, 1, 0, 0}, {1, 1, 0, 0}}});
 }
 
+TEST(DeviceAssignment, GivesOfATemporaryWhatTheCallerKeeps) {
+  const auto made = [] {
+    return DeviceAssignment::build(Topology::full_mesh(kSmall), {.num_replicas = 2});
+  };
+  static_assert(!std::is_reference_v<decltype(made().topology())>);
+  static_assert(!std::is_reference_v<decltype(made().core_assignment())>);
+  static_assert(!std::is_reference_v<decltype(made().coordinates(0, 0))>);
+  static_assert(!std::is_reference_v<decltype(made().lookup_replicas(0, 0))>);
+  const Topology& topology = made().topology();
+  EXPECT_EQ(topology.mesh_shape(), kSmall);
+  const Coordinates& place = made().coordinates(0, 0);
+  EXPECT_EQ(place, (Coordinates{0, 0, 0, 0}));
+  const std::vector<int>& replicas = made().lookup_replicas(0, 0);
+  EXPECT_EQ(replicas, (std::vector{0, 1}));
+  std::size_t cores = 0;
+  for (const auto& replica : made().core_assignment()) cores += replica.size();
+  EXPECT_EQ(cores, 2u);
+}
+
 TEST(BuildAssignment, IsOneReplicaOnTheFirstCoreIfNothingIsAsked) {
   const auto assignment = DeviceAssignment::build(Topology::full_mesh(kSmall));
   EXPECT_EQ(assignment.core_assignment(), (Places{{{0, 0, 0, 0}}}));

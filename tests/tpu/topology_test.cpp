@@ -36,6 +36,16 @@ TEST(Topology, KnowsItsShapeAndItsTasks) {
   EXPECT_EQ(topology.device_coordinates()[1][0], (Coordinates{1, 0, 0, 0}));
 }
 
+TEST(Topology, GivesOfATemporaryWhatTheCallerKeeps) {
+  static_assert(!std::is_reference_v<decltype(with_a_gap().mesh_shape())>);
+  static_assert(!std::is_reference_v<decltype(with_a_gap().device_coordinates())>);
+  int cores = 1;
+  for (const int size : with_a_gap().mesh_shape()) cores *= size;
+  EXPECT_EQ(cores, 4);
+  const auto& tasks = with_a_gap().device_coordinates();
+  EXPECT_EQ(tasks[0][1], (Coordinates{0, 1, 0, 0}));
+}
+
 TEST(Topology, NeedsAMeshOfFourPositiveNumbers) {
   EXPECT_FAILS(Topology({2, 2, 1}, {{{0, 0, 0, 0}}}), ValueError,
                "mesh_shape must be 4 positive numbers");

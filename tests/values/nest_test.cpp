@@ -1,5 +1,6 @@
 #include "cohort/values/nest.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -235,17 +236,42 @@ TEST(DistributedValues, CopiesShareTheirComponents) {
 /// A value whose memory shows when it is gone.
 std::shared_ptr<int> shared_number(int number) { return std::make_shared<int>(number); }
 
-TEST(DistributedValues, OfATemporaryAreGivenAsACopy) {
-  static_assert(
-      std::is_same_v<decltype(std::declval<PerReplica<int>&>().values()), std::span<const int>>);
-  static_assert(
-      std::is_same_v<decltype(std::declval<PerReplica<int>>().values()), std::vector<int>>);
+TEST(DistributedValues, MayBeGoneWhileTheirComponentsAreReadInALoop) {
+  using Numbers = PerReplica<std::shared_ptr<int>>;
+  const auto next = [] { return std::optional(Numbers({shared_number(3)})); };
+  const auto batch = [] { return std::vector{Mirrored<std::string>({"a", "b"})}; };
   std::vector<int> met;
-  for (const auto& number : PerReplica<std::shared_ptr<int>>({shared_number(3)}).values()) {
-    met.push_back(*number);
-  }
+  for (const auto& number : Numbers({shared_number(2)}).values()) met.push_back(*number);
+  for (const auto& number : next()->values()) met.push_back(*number);
   for (const bool flag : Mirrored<bool>({true, false}).values()) met.push_back(flag);
-  EXPECT_THAT(met, ElementsAre(3, 1, 0));
+  EXPECT_THAT(met, ElementsAre(2, 3, 1, 0));
+  std::string text;
+  for (const std::string& each : batch()[0].values()) text += each;
+  EXPECT_EQ(text, "ab");
+}
+
+TEST(DistributedValues, OfATemporaryGiveAComponentByValue) {
+  const auto& first = PerReplica<std::string>({"first of a temporary", "b"}).values()[0];
+  EXPECT_EQ(first, "first of a temporary");
+  EXPECT_EQ(*PerReplica<std::shared_ptr<int>>({shared_number(3)}).values().front(), 3);
+  EXPECT_EQ(PerReplica<std::string>({"a", "b"}).values().back(), "b");
+}
+
+TEST(DistributedValues, GiveComponentsAsAnyRange) {
+  const PerReplica<int> value({3, 1, 2});
+  const auto components = value.values();
+  EXPECT_THAT(components, ElementsAre(3, 1, 2));
+  EXPECT_EQ(std::ranges::max(components), 3);
+  EXPECT_EQ(&components[1], components.data() + 1);
+  const std::span<const int> span = components;
+  EXPECT_EQ(span.size(), 3u);
+  const std::vector<int> copy = value.values();
+  EXPECT_THAT(copy, ElementsAre(3, 1, 2));
+  EXPECT_TRUE(PerReplica<int>({}).values().empty());
+  EXPECT_TRUE(PerReplica<int>({3, 1, 2}).values() == components);
+  EXPECT_TRUE(PerReplica<int>({3, 1, 2}).values() == (std::vector{3, 1, 2}));
+  const PerReplica<at::Tensor> tensors({at::ones({2}), at::zeros({2})});
+  EXPECT_EQ(at::stack(tensors.values()).size(0), 2);
 }
 
 TEST(DistributedValues, OfATemporaryTellTheirDevicesByValue) {
