@@ -12,6 +12,7 @@ namespace {
 struct Seed {
   Mutex mutex;
   std::optional<std::uint64_t> value COHORT_GUARDED_BY(mutex);
+  std::uint64_t times_set COHORT_GUARDED_BY(mutex) = 0;
 };
 
 Seed& chosen_seed() {
@@ -24,6 +25,7 @@ Seed& chosen_seed() {
 void set_seed(std::uint64_t seed) {
   const MutexLock lock(chosen_seed().mutex);
   chosen_seed().value = seed;
+  ++chosen_seed().times_set;
 }
 
 std::uint64_t seed() {
@@ -31,6 +33,11 @@ std::uint64_t seed() {
   const MutexLock lock(chosen.mutex);
   if (chosen.value) return *chosen.value;
   return at::globalContext().defaultGenerator(at::kCPU).current_seed();
+}
+
+std::uint64_t seeds_set() {
+  const MutexLock lock(chosen_seed().mutex);
+  return chosen_seed().times_set;
 }
 
 }  // namespace cohort

@@ -9,8 +9,9 @@ namespace cohort {
 /// called).
 void set_seed(std::uint64_t seed);
 
-/// The seed in force.
+/// The seed in force, and how often the program has set one.
 std::uint64_t seed();
+std::uint64_t seeds_set();
 
 /// A number that looks random and is a function of its arguments.
 inline std::uint64_t mix(std::uint64_t x);

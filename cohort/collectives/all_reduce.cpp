@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/collectives/tensor_reduction.h"
 #include "cohort/collectives/world_sum.h"
 #include "cohort/collectives/world_tensors.h"
@@ -120,7 +121,7 @@ void AllReduce::work(std::int64_t piece) {
   if (stage_ == Stage::COPY) {
     return broadcast_bytes(buffers.results[0], std::span(buffers.results).subspan(1), range);
   }
-  const int first = world_.nodes()[node].lo - world_.first();
+  const int first = world_.place_of(world_.nodes()[node].lo);
   const SumPlan& sum = sums_[node];
   const std::span<const void* const> values(buffers.values.data() + first, sum.leaves());
   const std::span<void* const> results(buffers.results);
@@ -156,7 +157,7 @@ void AllReduce::add_over_workers() {
     segments.push_back({values_[leaf].scalar_type(), values_[leaf].numel()});
     results.push_back(buffers.results[0]);
     for (std::size_t node = 0; node < sums_.size(); ++node) {
-      const int first = world_.nodes()[node].lo - world_.first();
+      const int first = world_.place_of(world_.nodes()[node].lo);
       const bool is_single = sums_[node].leaves() == 1;
       nodes[node].push_back(is_single ? const_cast<void*>(buffers.values[first])
                                       : buffers.results[first]);

@@ -135,6 +135,14 @@ class Exchange {
   /// The first of so many lanes that nobody has used. Workers that ask in the same order get the
   /// same ones.
   Lane take_lanes(Lane count) { return next_lane_.fetch_add(count); }
+  /// The lane that `take_lanes` gives next.
+  Lane next_lane() const { return next_lane_.load(); }
+  /// Counts all lanes before this one as used.
+  void skip_lanes(Lane next) {
+    Lane now = next_lane_.load();
+    while (now < next && !next_lane_.compare_exchange_weak(now, next)) {
+    }
+  }
 
  private:
   std::atomic<Lane> next_lane_{0};

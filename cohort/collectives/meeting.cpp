@@ -208,7 +208,17 @@ void Meeting::abort() {
   if (arrived_ > 0) end_early({Failure::STOPPED, {}, nullptr});
 }
 
+/// A collective that is left here is one that other workers wait in. Nobody uses the lane: who does
+/// has all members there.
+void Meeting::tell_workers(const Failure& failure) {
+  if (failure.kind == Failure::STOPPED) return;  // the run has failed, which they are told
+  const auto waits = std::find(present_.begin(), present_.end(), 1) - present_.begin();
+  const std::string where = all_[waits]->describe();
+  world_.replicas_lane().refuse(where, std::make_exception_ptr(Cancelled(where, failure.text)));
+}
+
 void Meeting::end_early(Failure failure) {
+  tell_workers(failure);
   const auto shared = std::make_shared<const Failure>(std::move(failure));
   arrived_ = 0;
   for (int m = 0; m < turns_.members(); ++m) {

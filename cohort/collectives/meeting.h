@@ -163,6 +163,7 @@ class Meeting {
   void note_failure();
   void conclude(int holder);
   void end_early(Failure failure) COHORT_REQUIRES(mutex_);
+  void tell_workers(const Failure& failure) COHORT_REQUIRES(mutex_);
   void wake_followers() COHORT_REQUIRES(mutex_);
   std::optional<std::string> find_mismatch() const;
   std::string who_left() const COHORT_REQUIRES(mutex_);
@@ -170,7 +171,7 @@ class Meeting {
   std::string who_is_late(WaitLimits::Seconds timeout) const COHORT_REQUIRES(mutex_);
   std::vector<int> missing() const COHORT_REQUIRES(mutex_);
   std::string names_of(const std::vector<int>& members) const;
-  int id_of(int member) const { return world_.first() + member; }
+  int id_of(int member) const { return world_.id_of(member); }
   static void rethrow(const Failure& failure, int member, const Contribution& mine);
 
   Turns& turns_;

@@ -6,10 +6,12 @@
 
 /// The heads of the messages between the workers of a World. Internal to it.
 ///
-///     word 0   the kind, in the lowest byte; above it the bytes of text that the body begins with
+///     word 0   the kind, in the lowest byte; above it the bytes of text that the body begins with;
+///              behind the text of a NOTICE stands the sender's progress (World::tell_all)
 ///     word 1   the epoch
 ///     word 2   the run that began last on the sender
-///     word 3   which collective of the lane, in the epoch
+///     word 3   which collective of the lane, in the epoch; of a NOTICE the run behind which
+///              the sender waits, as it counts those that it has tried, or 0
 ///     word 4   a hash of the call's text
 ///     word 5   of a NOTICE or an ERROR: World::Failure::Kind
 namespace cohort::world_message {
@@ -19,6 +21,7 @@ enum Kind : std::uint64_t {
   ERROR = 2,   ///< This collective has failed everywhere; the text says why.
   NOTICE = 3,  ///< The epoch is over; the text says why.
   BYE = 4,     ///< Nothing more will come on this lane.
+  HERE = 5,    ///< The sender waits in this collective, already for long.
 };
 
 inline Kind kind_of(const MessageHead& head) { return static_cast<Kind>(head[0] & 0xff); }

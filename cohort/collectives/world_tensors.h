@@ -21,9 +21,13 @@ at::Tensor reduce_over_world(WorldLane& lane, std::string_view call, ReduceOp op
                              std::span<const at::Tensor> values,
                              const collectives::Accumulation& accumulation = {});
 
-/// The tensors of all replicas of the job, in their order; those of this worker are `values`.
+/// The tensors of all replicas of the job, in their order; those of this worker are `values`. Their
+/// shapes may differ, and so may the sizes of sparse ones.
 std::vector<at::Tensor> all_of_world(WorldLane& lane, std::string_view call,
                                      std::span<const at::Tensor> values);
+
+/// The chief's tensor, of whatever type and shape, on the device of `own`.
+at::Tensor of_chief(WorldLane& lane, std::string_view call, const at::Tensor& own);
 
 /// Every tensor takes the chief's values, in place. Dense tensors, alike on all workers.
 void broadcast_over_world(WorldLane& lane, std::string_view call,

@@ -107,7 +107,7 @@ void Crew::rethrow_first_error(int& failed) {
   for (int m = 0; m < size() && !first; ++m) {
     if (errors_[m] && !is_reaction(errors_[m])) {
       first = errors_[m];
-      who = world_.first() + m;
+      who = world_.id_of(m);
     }
   }
   for (auto& error : errors_) error = nullptr;

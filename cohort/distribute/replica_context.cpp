@@ -22,9 +22,7 @@ Strategy ReplicaContext::strategy() const { return Strategy(strategy_.shared_fro
 
 int ReplicaContext::num_replicas_in_sync() const { return strategy_.num_replicas_in_sync(); }
 
-int ReplicaContext::replica_id_in_sync_group() const {
-  return strategy_.layout().first() + local_id_;
-}
+int ReplicaContext::replica_id_in_sync_group() const { return strategy_.layout().id_of(local_id_); }
 
 std::vector<Device> ReplicaContext::devices() const {
   return {strategy_.layout().device(local_id_)};

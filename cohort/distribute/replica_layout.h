@@ -30,6 +30,7 @@ class ReplicaLayout {
   int global() const { return world_->replicas(); }
   int local() const { return world_->local(); }
   int first() const { return world_->first(); }
+  int id_of(int replica) const { return world_->id_of(replica); }
 
   /// The distinct devices, and how many.
   const std::vector<Device>& devices() const { return devices_; }

@@ -200,11 +200,15 @@ class StrategyExtended::TeamInUse {
   Team& team;
 };
 
+bool StrategyExtended::is_in_own_run() const {
+  const auto& modes = detail::thread_context().modes;
+  return std::any_of(modes.begin(), modes.end(), [this](const detail::Mode& mode) {
+    return mode.strategy == this && mode.replica;
+  });
+}
+
 World::Turn StrategyExtended::take_turn() const {
-  for (const detail::Mode& mode : detail::thread_context().modes) {
-    if (mode.strategy == this && mode.replica) return {};
-  }
-  return world().take_turn();
+  return is_in_own_run() ? World::Turn() : world().take_turn();
 }
 
 /// Counts it; after a failed run, as the workers agree.
@@ -213,6 +217,28 @@ std::uint64_t StrategyExtended::begin_run() {
   const std::uint64_t run = world().begin_run(next);
   if (run != next) set_runs(run + 1);
   return run;
+}
+
+void StrategyExtended::prepare_before_runs(std::weak_ptr<Preparation> preparation) {
+  const MutexLock lock(preparations_mutex_);
+  std::erase_if(preparations_, [](const auto& each) { return each.expired(); });
+  preparations_.push_back(std::move(preparation));
+}
+
+void StrategyExtended::prepare_run(std::uint64_t run_serial) {
+  std::vector<std::weak_ptr<Preparation>> all;
+  {
+    const MutexLock lock(preparations_mutex_);
+    all = preparations_;
+  }
+  try {
+    for (const auto& each : all) {
+      if (const auto preparation = each.lock()) preparation->prepare_run(run_serial);
+    }
+  } catch (...) {
+    detail::thread_context().failed_replica = world().first();
+    throw;
+  }
 }
 
 void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
@@ -225,7 +251,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
                                 "strategy.run() can't be called inside strategy.run()");
   if (layout().local() > 1) process_.require("strategy.run", name());
   const auto keep = shared_from_this();
-  const World::Turn turn = take_turn();
+  const World::Turn turn = is_in_own_run() ? World::Turn() : world().take_turn_for_run();
   const TeamInUse in_use(*this);
   Team& team = in_use.team;
   const std::uint64_t run = begin_run();
@@ -259,6 +285,7 @@ void StrategyExtended::run_replicas(FunctionRef<void(ReplicaContext&)> body) {
     }
   };
   try {
+    prepare_run(serial);
     team.crew.run(in_replica, detail::thread_context().failed_replica);
   } catch (...) {  // also what no replica has seen, or has let out
     failed_runs_.add(serial);
@@ -329,10 +356,8 @@ at::Tensor StrategyExtended::of_first_replica(const at::Tensor& own,
                                               const std::string& call) const {
   if (world().holds_root()) return own;
   const at::NoGradGuard no_grad;
-  const at::Tensor first = own.detach().clone();
   const World::Turn turn = take_turn();
-  broadcast_over_world(world().replicas_lane(), call, {&first, 1});
-  return first;
+  return of_chief(world().replicas_lane(), call, own.detach());
 }
 
 Device StrategyExtended::default_destination() const {
@@ -446,8 +471,10 @@ std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce(
 Mirrored<at::Tensor> StrategyExtended::broadcast_tensor(const at::Tensor& tensor,
                                                         const Destinations& destinations) const {
   detail::require_cross_replica(*this, "extended.broadcast_to");
-  if (!tensor.defined()) throw ValueError("extended.broadcast_to", "the tensor is undefined");
-  const at::Tensor chiefs = of_first_replica(whole(tensor), "extended.broadcast_to");
+  const at::Tensor chiefs = with_workers("extended.broadcast_to", [&] {
+    if (!tensor.defined()) throw ValueError("extended.broadcast_to", "the tensor is undefined");
+    return of_first_replica(whole(tensor), "extended.broadcast_to");
+  });
   return Mirrored<at::Tensor>(cross_device_ops().broadcast(chiefs, *destinations.devices()),
                               destinations.devices());
 }

@@ -162,7 +162,8 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// Variables made while the result lives are placed where `variable` is.
   VariableColocation colocate_vars_with(const Variable& variable);
 
-  /// The value of a variable, aggregated over replicas where it is not the same on all.
+  /// The value of a variable, aggregated over replicas where it is not the same on all; in a
+  /// replica all of them must call it then.
   at::Tensor read_var(const Variable& variable) const;
 
   /// The variable that a tensor is a component of.
@@ -213,6 +214,18 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   /// forgotten.
   bool has_failed(std::uint64_t run_serial) { return failed_runs_.contains(run_serial); }
 
+  /// What must be settled before the replicas of a run start: the models of a job of several
+  /// workers, whose values all workers then take from the chief.
+  class Preparation {
+   public:
+    virtual ~Preparation() = default;
+    /// A collective, which the workers call in the same order. `run_serial` is that of the run.
+    virtual void prepare_run(std::uint64_t run_serial) = 0;
+  };
+
+  /// Calls it before each run, in the order of these calls, while it lives.
+  void prepare_before_runs(std::weak_ptr<Preparation> preparation);
+
   /// Returns when no run is in flight; at once inside of one.
   void wait_until_idle();
 
@@ -261,7 +274,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
                                                  const CommunicationOptions& options) const;
   template <class Part>
   auto with_workers(const char* where, Part&& part) const;
+  bool is_in_own_run() const;
   std::uint64_t begin_run();
+  void prepare_run(std::uint64_t run_serial);
 
   const Settings settings_;
   const HomeProcess process_;
@@ -274,6 +289,9 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
   std::vector<std::unique_ptr<Team>> teams_ COHORT_GUARDED_BY(teams_mutex_);
   std::vector<Team*> free_teams_ COHORT_GUARDED_BY(teams_mutex_);
   std::atomic<int> runs_in_flight_{0};
+
+  Mutex preparations_mutex_;
+  std::vector<std::weak_ptr<Preparation>> preparations_ COHORT_GUARDED_BY(preparations_mutex_);
 
   Mutex meshes_mutex_;
   std::vector<std::shared_ptr<spmd::Mesh>> meshes_ COHORT_GUARDED_BY(meshes_mutex_);

@@ -126,7 +126,7 @@ auto Strategy::distribute_values_from_function(F&& fn) const {
   using Value = std::remove_cvref_t<std::invoke_result_t<F&, const ValueContext&>>;
   std::vector<Value> values;
   for (int i = 0; i < layout.local(); ++i) {
-    values.push_back(fn(ValueContext{layout.first() + i, layout.global()}));
+    values.push_back(fn(ValueContext{layout.id_of(i), layout.global()}));
   }
   return nest::merge(values, layout.replica_devices());
 }

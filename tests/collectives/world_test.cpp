@@ -144,7 +144,7 @@ TEST(WorldLane, GathersWhatEachWorkerSays) {
 
 TEST(WorldLane, LanesDoNotWaitForEachOther) {
   in_world(2, 2, [](World& world) {
-    const auto one = world.make_lane(), two = world.make_lane();
+    const auto one = world.make_lane("one"), two = world.make_lane("two");
     std::thread other([&] { one->all_gather("one", {}); });
     two->all_gather("two", {});
     other.join();

@@ -39,6 +39,7 @@ TEST_ON_EACH_WORKER(Contexts, AScopeIsCrossReplica) {
   const auto scope = strategy.scope();
   EXPECT_EQ(where(), "cross-replica");
   EXPECT_EQ(get_strategy(), strategy);
+  EXPECT_FAILS(get_replica_context(), RuntimeError, "[get_replica_context] there is no replica");
   EXPECT_FAILS(get_replica_context(), RuntimeError, "replica_context_or_null()");
 }
 
@@ -72,27 +73,35 @@ TEST_ON_EACH_WORKER(Contexts, AMergeFunctionOfTheDefaultReplicaHasStillNoStrateg
 
 TEST_ON_EACH_WORKER(Contexts, RunInsideOfRunSaysToUseMergeCall) {
   EXPECT_RUN_FAILS(strategy.run([&] { strategy.run([] {}); }), RuntimeError,
-                   "Method requires being in cross-replica context");
+                   "[strategy.run] Method requires being in cross-replica context");
 }
 
 TEST_ON_EACH_WORKER(Contexts, WhatNeedsCrossReplicaContextIsRefusedInAReplica) {
-  constexpr const char* kText = "Method requires being in cross-replica context";
+  const auto refused = [](const std::string& call) {
+    return cat('[', call, "] Method requires being in cross-replica context");
+  };
   const at::Tensor x = at::ones({1});
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError, kText);
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError,
+                   refused("strategy.reduce"));
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError,
+                   refused("strategy.gather"));
   EXPECT_RUN_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError, "all_gather");
   EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().reduce_to("SUM", x, "cpu:0"); }),
-                   RuntimeError, kText);
+                   RuntimeError, refused("extended.reduce_to"));
   EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().broadcast_to(x, "cpu:0"); }),
-                   RuntimeError, kText);
-  EXPECT_RUN_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError, kText);
+                   RuntimeError, refused("extended.broadcast_to"));
+  EXPECT_RUN_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError,
+                   refused("strategy.scope"));
 }
 
 TEST_ON_EACH_WORKER(Contexts, AnotherStrategysCallsAreRefusedInAScope) {
-  constexpr const char* kText = "Mixing different tf.distribute.Strategy objects";
+  const auto refused = [](const std::string& call) {
+    return cat('[', call, "] Mixing different tf.distribute.Strategy objects");
+  };
   const auto scope = other.scope();
-  EXPECT_FAILS(strategy.run([] {}), RuntimeError, kText);
-  EXPECT_FAILS(strategy.reduce("SUM", at::ones({1})), RuntimeError, kText);
-  EXPECT_FAILS((void)strategy.scope(), RuntimeError, kText);
+  EXPECT_FAILS(strategy.run([] {}), RuntimeError, refused("strategy.run"));
+  EXPECT_FAILS(strategy.reduce("SUM", at::ones({1})), RuntimeError, refused("strategy.reduce"));
+  EXPECT_FAILS((void)strategy.scope(), RuntimeError, refused("strategy.scope"));
 }
 
 TEST_ON_EACH_WORKER(Contexts, CollectivesBelongToTheOwnReplica) {
@@ -101,10 +110,12 @@ TEST_ON_EACH_WORKER(Contexts, CollectivesBelongToTheOwnReplica) {
     if (id() == first_here) stale = &get_replica_context();
   });
   const auto use = [&] { stale.load()->all_reduce("SUM", at::ones({1})); };
-  EXPECT_FAILS(use(), RuntimeError, "Mismatching tf.distribute.Strategy objects");
-  EXPECT_FAILS(other.run(use), RuntimeError, "Mismatching tf.distribute.Strategy objects");
+  EXPECT_FAILS(use(), RuntimeError,
+               "[replica_context.all_reduce] Mismatching tf.distribute.Strategy");
+  EXPECT_FAILS(other.run(use), RuntimeError,
+               "[replica_context.all_reduce] Mismatching tf.distribute.Strategy");
   const auto scope = strategy.scope();
-  EXPECT_FAILS(use(), RuntimeError, "Need to be inside");
+  EXPECT_FAILS(use(), RuntimeError, "[replica_context.all_reduce] Need to be inside");
 }
 
 // Scopes.
@@ -144,7 +155,7 @@ TEST_F(Scopes, MayBeMoved) {
 TEST_F(Scopes, MustNotBeLeftOnceTooOften) {
   auto scope = strategy.scope();
   scope.exit();
-  EXPECT_FAILS(scope.exit(), RuntimeError, "Variable scope nesting error");
+  EXPECT_FAILS(scope.exit(), RuntimeError, "[scope.exit] Variable scope nesting error");
 }
 
 TEST_F(Scopes, MustNotBeLeftBeforeTheGuardsInside) {
@@ -152,7 +163,7 @@ TEST_F(Scopes, MustNotBeLeftBeforeTheGuardsInside) {
   {
     const VariableCreatorScope creator(
         [](const NextCreator& next, VariableRequest request) { return next(std::move(request)); });
-    EXPECT_FAILS(outer.exit(), RuntimeError, "Variable creator scope nesting error");
+    EXPECT_FAILS(outer.exit(), RuntimeError, "[scope.exit] Variable creator scope nesting error");
     EXPECT_EQ(where(), "cross-replica");
   }
   outer.exit();
@@ -189,7 +200,7 @@ TEST_F(Scopes, OfTheDefaultStrategyChangeNothing) {
 
 TEST_F(Scopes, OfTheDefaultStrategyMustNotNestInOthers) {
   const auto scope = strategy.scope();
-  EXPECT_FAILS((void)default_strategy().scope(), RuntimeError, "Must not nest");
+  EXPECT_FAILS((void)default_strategy().scope(), RuntimeError, "[strategy.scope] Must not nest");
 }
 
 TEST_F(Scopes, KeepTheirStrategyAlive) {
@@ -229,9 +240,10 @@ TEST_F(SetStrategy, AllowsTheStrategysOwnScopeInside) {
 
 TEST_F(SetStrategy, IsRefusedInsideAScope) {
   const auto scope = strategy.scope();
-  EXPECT_FAILS(set_strategy(strategy), RuntimeError, "Must not be called inside");
-  EXPECT_FAILS(set_strategy(mirrored(3)), RuntimeError, "Must not be called inside");
-  EXPECT_FAILS(set_strategy(std::nullopt), RuntimeError, "Must not be called inside");
+  EXPECT_FAILS(set_strategy(strategy), RuntimeError, "[set_strategy] Must not be called inside");
+  EXPECT_FAILS(set_strategy(mirrored(3)), RuntimeError, "[set_strategy] Must not be called inside");
+  EXPECT_FAILS(set_strategy(std::nullopt), RuntimeError,
+               "[set_strategy] Must not be called inside");
 }
 
 }  // namespace

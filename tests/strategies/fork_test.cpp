@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
 #include <functional>
 #include <memory>
@@ -14,9 +15,11 @@
 
 #include "cohort/data/dataset.h"
 #include "cohort/device/configuration.h"
+#include "cohort/distribute/run_workers.h"
 #include "cohort/optim/model.h"
 #include "cohort/optim/optimizer.h"
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/strategies/multi_worker_mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
 #include "tests/base/failing.h"
 
@@ -236,6 +239,69 @@ TEST_F(Fork, AnOptimizerFromBeforeIsRefusedAndDestroyedInTheChild) {
             }),
             "exit 0");
   step();
+}
+
+/// What worker 0 of a job with a replica on each worker has, when it has trained for a step.
+struct TrainedJob {
+  explicit TrainedJob(const Worker& worker)
+      : strategy(std::make_unique<Strategy>(
+            MultiWorkerMirroredStrategy({.worker = worker, .devices = {"cpu:0"}}))),
+        scope(std::make_unique<Scope>(strategy->scope())),
+        model(std::make_unique<Model<torch::nn::Linear>>(2, 1)),
+        optimizer(
+            std::make_unique<Optimizer<torch::optim::SGD>>(*model, torch::optim::SGDOptions(0.1))) {
+    step();
+  }
+  void step() {
+    strategy->run([this] {
+      optimizer->zero_grad();
+      (*model)(at::ones({3, 2})).sum().backward();
+      optimizer->step();
+    });
+  }
+  void destroy() {
+    optimizer.reset();
+    model.reset();
+    scope.reset();
+    strategy.reset();
+  }
+
+  std::unique_ptr<Strategy> strategy;
+  std::unique_ptr<Scope> scope;
+  std::unique_ptr<Model<torch::nn::Linear>> model;
+  std::unique_ptr<Optimizer<torch::optim::SGD>> optimizer;
+};
+
+/// How a child of worker 0 ends that calls the function; the job goes on afterwards.
+std::string end_of_workers_child(const std::function<bool(TrainedJob&)>& function) {
+  std::string end;
+  std::barrier both(2);
+  run_workers(2, [&](const Worker& worker) {
+    TrainedJob job(worker);
+    both.arrive_and_wait();
+    if (worker.index() == 0) end = end_of_child([&] { return function(job); });
+    both.arrive_and_wait();
+    job.step();
+  });
+  return end;
+}
+
+TEST_F(Fork, AnOptimizerOfSeveralWorkersIsDestroyedInTheChildWithoutWaiting) {
+  if (!kChildMayStartThreads) GTEST_SKIP() << "the thread sanitizer forks in its first thread only";
+  EXPECT_EQ(end_of_workers_child([](TrainedJob& job) {
+              job.destroy();
+              return true;
+            }),
+            "exit 0");
+}
+
+TEST_F(Fork, AStrategyOfSeveralWorkersIsRefusedInTheChildWithOneReplicaToo) {
+  if (!kChildMayStartThreads) GTEST_SKIP() << "the thread sanitizer forks in its first thread only";
+  EXPECT_EQ(end_of_workers_child([](TrainedJob& job) {
+              return is_refused([&] { job.step(); }) &&
+                     is_refused([&] { job.strategy->reduce("SUM", at::ones({})); });
+            }),
+            "exit 0");
 }
 
 }  // namespace

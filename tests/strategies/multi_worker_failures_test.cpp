@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "cohort/collectives/exchange.h"
 #include "cohort/collectives/threads/thread_network.h"
 #include "tests/base/failing.h"
 #include "tests/strategies/job.h"
@@ -13,6 +14,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::HasSubstr;
+using testing::Not;
 
 /// What a call has thrown: "InvalidArgument: …"; or "nothing".
 std::string thrown_by(const std::function<void()>& call) {
@@ -33,8 +35,8 @@ at::Tensor sum_of_ids() {
 /// What every worker of a job gets of one call.
 std::vector<std::string> on_each_worker(
     const Job& job, const std::function<std::string(const Strategy&, int worker)>& program,
-    std::chrono::duration<double> timeout = std::chrono::seconds(60)) {
-  configure({.cpu_devices = 2});
+    std::chrono::duration<double> timeout = std::chrono::seconds(60), int devices = 2) {
+  configure({.cpu_devices = devices});
   std::vector<std::string> texts(job.workers);
   run_workers(job.workers, [&](const Worker& worker) {
     const MultiWorkerMirroredStrategy strategy(
@@ -221,6 +223,40 @@ TEST_P(MultiWorkerFailures, ALoopOverDataGoesOnAfterAFailedRun) {
   EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
 }
 
+TEST_P(MultiWorkerFailures, ARunThatFailsBehindItsLastCollectiveCostsAllWorkersTheNextOne) {
+  for (const int failing : {0, GetParam().replicas / 2, GetParam().replicas - 1}) {
+    const auto texts = on_each_worker(GetParam(), [&](const Strategy& strategy, int) {
+      std::string text;
+      int step = 0;
+      const auto dataset = data::range(48).batch(strategy.num_replicas_in_sync());
+      for (const auto& batch : strategy.distribute_dataset(dataset)) {
+        const std::string thrown = thrown_by([&] {
+          const auto sums = strategy.run(
+              [&](const at::Tensor& own) {
+                const at::Tensor sum =
+                    get_replica_context().all_reduce("SUM", own.sum() + at::rand({}));
+                if (step == 1 && id() == failing) throw std::runtime_error("behind the sum");
+                return sum;
+              },
+              batch);
+          if (step != 1) text += bits_of(strategy.local_results(sums)[0]);
+        });
+        if (step == 1 || thrown == "nothing") {
+          // a worker without the failing replica has ended its run before that one failed
+        } else {
+          EXPECT_THAT(thrown, AllOf(HasSubstr("Cancelled"), HasSubstr("behind the sum")));
+          text += cat("lost ", step, '\n');
+        }
+        ++step;
+      }
+      return text;
+    });
+    EXPECT_THAT(texts, Each(texts[0])) << failing;
+    EXPECT_THAT(texts[0], HasSubstr("lost 2\n")) << failing;
+    EXPECT_THAT(texts[0], Not(HasSubstr("lost 3\n"))) << failing;
+  }
+}
+
 TEST_P(MultiWorkerFailures, ALateWorkerIsNamed) {
   const int late = GetParam().workers - 1;
   const auto texts = on_each_worker(
@@ -254,6 +290,269 @@ TEST_P(MultiWorkerFailures, ACollectiveCalledByOneWorkerAloneNamesTheAbsentOnes)
       std::chrono::milliseconds(200));
   EXPECT_THAT(texts[0],
               AllOf(HasSubstr("DeadlineExceeded"), HasSubstr("worker 1"), HasSubstr("state_dict")));
+}
+
+TEST_P(MultiWorkerFailures, AWorkerThatCallsACollectiveAloneIsToldWhoIsAbsent) {
+  const int workers = GetParam().workers, alone = workers - 1;
+  std::atomic<bool> done{false};
+  const auto texts = on_each_worker(
+      GetParam(),
+      [&](const Strategy& strategy, int worker) {
+        const auto values = strategy.run([] { return at::ones({2}); });
+        while (worker != alone && !done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        const auto text =
+            worker == alone ? thrown_by([&] { strategy.reduce("SUM", values); }) : std::string();
+        done = true;
+        return text;
+      },
+      std::chrono::milliseconds(200));
+  EXPECT_THAT(texts[alone], AllOf(HasSubstr("DeadlineExceeded"), HasSubstr("strategy.reduce")));
+  for (int w = 0; w < alone; ++w) EXPECT_THAT(texts[alone], HasSubstr(cat("worker ", w)));
+}
+
+TEST_P(MultiWorkerFailures, TheFirstCallAfterAFailedRunMayBeAnyCollective) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::Linear> model(2, 1);
+    thrown_by([&] {
+      strategy.run([&] {
+        if (id() == 0) throw std::runtime_error("once");
+        sum_of_ids();
+      });
+    });
+    const auto print = fingerprint(model);  // to save what there is, say
+    const auto drawn = strategy.gather(strategy.run([] { return at::rand({1}); }), 0);
+    return print + bits_of(drawn);
+  });
+  EXPECT_THAT(texts, Each(texts[0]));
+}
+
+TEST_P(MultiWorkerFailures, AStepThatOneWorkerHasMadeBeforeItThrewIsMadeByAll) {
+  const auto program = [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::Linear> model(300, 40);
+    Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
+    std::string text;
+    for (int i = 0; i < 20; ++i) {
+      thrown_by([&] {
+        strategy.run([&] {
+          optimizer.zero_grad();
+          model(at::rand({2, 300})).square().mean().backward();
+          optimizer.step();
+          if (id() == i % strategy.num_replicas_in_sync()) throw std::runtime_error("behind it");
+          sum_of_ids();
+        });
+      });
+      text += fingerprint(model) + ' ';
+    }
+    return text;
+  };
+  const std::string expected = on_one_process(GetParam().replicas, program);
+  EXPECT_THAT(on_workers(GetParam(), program), Each(expected));
+}
+
+TEST_P(MultiWorkerFailures, ValuesThatCantBeAddedAreAnErrorOnAllAndTheNextCallWorks) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int) {
+    const auto flags = strategy.run([] { return at::ones({2}, at::kBool); });
+    const auto text = thrown_by([&] { strategy.reduce("SUM", flags); });
+    expect_usable(strategy);
+    return text;
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("InvalidArgument"), HasSubstr("cannot be added"))));
+}
+
+TEST_P(MultiWorkerFailures, WhatFailsOnOneWorkerInACallOfAllFailsItOnAll) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto scope = strategy.scope();
+    const auto text = thrown_by([&] {
+      const Variable v(
+          [&]() -> at::Tensor {
+            if (worker == 1) throw std::runtime_error("no such file");
+            return at::ones({2});
+          },
+          {.name = "v"});
+    });
+    expect_usable(strategy);
+    return text;
+  });
+  for (const std::string& text : texts) EXPECT_THAT(text, HasSubstr("no such file"));
+}
+
+TEST_P(MultiWorkerFailures, ArgumentsOfAnUpdateThatDifferBetweenWorkersAreTold) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto scope = strategy.scope();
+    const Variable v(at::ones({2}), {.aggregation = Aggregation::SUM});
+    const auto update_by = [&](double value) {
+      return thrown_by([&] {
+        strategy.run([&] {
+          strategy.extended().update(
+              v, [](at::Tensor& copy, const at::Tensor& x, double y) { copy.add_(x + y); },
+              at::full({2}, value), 1.0);
+        });
+      });
+    };
+    std::string text = update_by(1);
+    EXPECT_EQ(v.read_value()[0].item<double>(), 3);
+    text += update_by(worker);
+    EXPECT_EQ(v.read_value()[0].item<double>(), 3);
+    return text;
+  });
+  EXPECT_THAT(texts, Each(AllOf(testing::StartsWith("nothing"), HasSubstr("worker 1"),
+                                HasSubstr("mirrored across replicas"))));
+}
+
+TEST_P(MultiWorkerFailures, ARunBesideACrossReplicaCallNamesBoth) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto values = strategy.run([] { return at::ones({2}); });
+    const auto text = thrown_by([&] {
+      if (worker == 1) {
+        strategy.reduce("SUM", values);
+      } else {
+        strategy.run([] { sum_of_ids(); });
+      }
+    });
+    return text;
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("InvalidArgument"), HasSubstr("strategy.reduce"),
+                                HasSubstr("all_reduce"))));
+}
+
+TEST_P(MultiWorkerFailures, ThreadsThatRunInOtherOrdersOnTheWorkersAreTold) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    std::string first, second;
+    const auto sum = [&] { first = thrown_by([&] { strategy.run([] { sum_of_ids(); }); }); };
+    const auto gather = [&] {
+      second = thrown_by(
+          [&] { strategy.run([] { get_replica_context().all_gather(at::ones({1}), 0); }); });
+    };
+    std::thread one(worker == 1 ? std::function<void()>(gather) : sum);
+    one.join();
+    std::thread two(worker == 1 ? std::function<void()>(sum) : gather);
+    two.join();
+    return worker == 1 ? second + ' ' + first : first + ' ' + second;
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("InvalidArgument"), HasSubstr("all_reduce(SUM)"),
+                                HasSubstr("all_gather"))));
+}
+
+TEST_P(MultiWorkerFailures, AfterALateWorkerTheJobGoesOn) {
+  const int late = GetParam().workers - 1;
+  const auto texts = on_each_worker(
+      GetParam(),
+      [&](const Strategy& strategy, int worker) {
+        const auto before = strategy.run([] { return at::rand({1}); });
+        if (worker == late) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        int tries = 0;
+        std::string text;
+        for (; tries < 20; ++tries) {
+          text = thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+          if (text == "nothing") break;
+        }
+        EXPECT_LT(tries, 20) << text;
+        expect_usable(strategy);
+        return bits_of(strategy.gather(strategy.run([] { return at::rand({1}); }), 0));
+      },
+      std::chrono::milliseconds(150));
+  EXPECT_THAT(texts, Each(texts[0]));
+}
+
+TEST_P(MultiWorkerFailures, AReplicaThatIsLateIsToldToTheOtherWorkersEvenIfItsOwnCatchIt) {
+  const auto texts = on_each_worker(
+      GetParam(),
+      [](const Strategy& strategy, int worker) {
+        const bool has_two = strategy.extended().layout().local() > 1;
+        const auto results = strategy.run([&] {
+          if (worker == 0 && has_two && id() == 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(400));
+            return std::string("late");
+          }
+          return has_two || worker != 0 ? thrown_by([] { sum_of_ids(); }) : std::string("alone");
+        });
+        return strategy.local_results(results).back();
+      },
+      std::chrono::milliseconds(200), /*devices=*/8);  // else one may wait for the late one's slot
+  if (GetParam().replicas < 2 * GetParam().workers - 1) return;
+  EXPECT_THAT(texts[0], HasSubstr("DeadlineExceeded"));
+  for (int w = 1; w < GetParam().workers; ++w) {
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("Cancelled"), HasSubstr("replica 0")));
+  }
+}
+
+TEST_P(MultiWorkerFailures, ADatasetThatOneWorkerHasLeftEndsNothingElse) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    std::string text;
+    {
+      const auto numbers =
+          strategy.distribute_dataset(data::range(64).batch(strategy.num_replicas_in_sync()));
+      auto next = numbers.begin();
+      if (worker != 1) text = thrown_by([&] { ++next; });
+    }
+    expect_usable(strategy);
+    return text;
+  });
+  for (int w = 0; w < GetParam().workers; ++w) {
+    if (w == 1) continue;
+    EXPECT_THAT(texts[w], AllOf(HasSubstr("Unavailable"), HasSubstr("worker 1")));
+  }
+}
+
+TEST_P(MultiWorkerFailures, ADatasetThatOneWorkerMakesAloneIsNamed) {
+  const auto texts = on_each_worker(GetParam(), [](const Strategy& strategy, int worker) {
+    const auto text = thrown_by([&] {
+      if (worker == 0) {
+        strategy.distribute_dataset(data::range(8).batch(8));
+      } else {
+        const auto scope = strategy.scope();
+        Model<torch::nn::Linear> model(2, 1);
+      }
+    });
+    expect_usable(strategy);
+    return text;
+  });
+  EXPECT_THAT(texts, Each(AllOf(HasSubstr("InvalidArgument"),
+                                HasSubstr("strategy.distribute_dataset"), HasSubstr("Model"))));
+}
+
+TEST_P(MultiWorkerFailures, ARunWithoutACollectiveSendsNothing) {
+  configure({.cpu_devices = 2});
+  run_workers(GetParam().workers, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy({.worker = worker, .replicas = GetParam().replicas});
+    expect_usable(strategy);
+    const auto before = worker.exchange()->traffic().messages;
+    for (int i = 0; i < 10; ++i) strategy.run([] { return at::rand({2}); });
+    EXPECT_EQ(worker.exchange()->traffic().messages, before);
+  });
+}
+
+TEST_P(MultiWorkerFailures, AWorkerThatStopsIsNamedAndGoesOnLater) {
+  const auto [replicas, workers] = GetParam();
+  configure({.cpu_devices = 2});
+  ThreadNetwork network(workers);
+  std::vector<std::thread> threads;
+  std::vector<std::string> texts(workers);
+  std::barrier made(workers), late(workers);
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w, replicas = replicas, workers = workers] {
+      const MultiWorkerMirroredStrategy strategy({.worker = Worker(network.exchange(w)),
+                                                  .replicas = replicas,
+                                                  .timeout = std::chrono::milliseconds(300)});
+      expect_usable(strategy);
+      made.arrive_and_wait();
+      if (w == workers - 1) network.stop(w);
+      texts[w] = thrown_by([&] { strategy.run([] { sum_of_ids(); }); });
+      late.arrive_and_wait();
+      if (w == workers - 1) network.resume(w);
+      for (int i = 0; i < 10; ++i) {
+        if (thrown_by([&] { strategy.run([] { sum_of_ids(); }); }) == "nothing") break;
+      }
+      expect_usable(strategy);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (int w = 0; w + 1 < workers; ++w) {
+    EXPECT_THAT(texts[w],
+                AllOf(HasSubstr("DeadlineExceeded"), HasSubstr(cat("worker ", workers - 1))));
+  }
 }
 
 TEST_P(MultiWorkerFailures, WhoLeavesIsNamed) {

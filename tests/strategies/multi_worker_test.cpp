@@ -51,6 +51,24 @@ TEST_P(MultiWorkerMethods, GatherKeepsTheOrderOfReplicas) {
   });
 }
 
+TEST_P(MultiWorkerMethods, GatherOfSparseTensorsKeepsEachOnesSizes) {
+  expect_as_one_process([](const Strategy& strategy) {
+    const auto rows = strategy.run([] { return at::eye(id() + 1, 2).to_sparse(); });
+    return bits_of(strategy.gather(rows, 0));
+  });
+}
+
+TEST_P(MultiWorkerMethods, ReduceOfSparseTensorsBesideDenseOnes) {
+  if (GetParam().replicas < 2 * GetParam().workers - 1) return;  // else a worker has sparse only
+  expect_as_one_process([](const Strategy& strategy) {
+    const auto values = strategy.run([] {
+      const at::Tensor dense = at::rand({4}) + id();
+      return id() % 2 ? dense.to_sparse() : dense;
+    });
+    return bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.gather(values, 0));
+  });
+}
+
 TEST_P(MultiWorkerMethods, AllReduceAndAllGatherInReplicas) {
   expect_as_one_process([](const Strategy& strategy) {
     const auto results = strategy.run([] {

@@ -1,3 +1,8 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tests/base/failing.h"
 #include "tests/strategies/job.h"
 
 namespace cohort {
@@ -11,13 +16,15 @@ template <class Norm>
 struct CnnImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     x = torch::max_pool2d(torch::relu(norm->forward(conv(x))), 2);
-    return head(torch::dropout(x.flatten(1), 0.3, is_training()));
+    return tail(torch::relu(head(torch::dropout(x.flatten(1), 0.3, is_training()))));
   }
   torch::nn::Conv2d conv =
       register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 6, 3)));
   std::shared_ptr<Norm> norm =
       register_module("norm", std::make_shared<Norm>(torch::nn::BatchNormOptions(6)));
-  torch::nn::Linear head = register_module("head", torch::nn::Linear(6 * 7 * 7, 10));
+  // Large enough for each worker to add a range of it.
+  torch::nn::Linear head = register_module("head", torch::nn::Linear(6 * 7 * 7, 40));
+  torch::nn::Linear tail = register_module("tail", torch::nn::Linear(40, 10));
 };
 using Cnn = CnnImpl<torch::nn::BatchNorm2dImpl>;
 using SyncCnn = CnnImpl<SyncBatchNormImpl>;
@@ -204,6 +211,114 @@ TEST_P(MultiWorkerTraining, WhatIsWrittenToAModelOutsideOfRunBecomesTheChiefs) {
   EXPECT_THAT(texts, testing::Each(texts[0]));
 }
 
+TEST_P(MultiWorkerTraining, WhatIsWrittenOutsideIsTheChiefsWithoutARunInBetween) {
+  const auto texts = on_workers(GetParam(), [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const int worker = strategy.extended().world().index();
+    const at::NoGradGuard no_grad;
+    Model<torch::nn::BatchNorm1d> model(2);
+    std::string text;
+    model->weight.fill_(worker + 1.5);
+    text += fingerprint(model);
+    model->bias.data().fill_(worker + 2.5);
+    text += fingerprint(model);
+    model.update([&](const std::string&, at::Tensor p) { p.add_(worker + 1); });
+    text += bits_of(model.state_dict().at("weight"));
+    model->running_mean.fill_(worker);
+    text += bits_of(model(at::ones({4, 2}) * (1 << worker)));  // trains, on each worker's own
+    model.eval();
+    return text + bits_of(model(at::ones({3, 2})));
+  });
+  EXPECT_THAT(texts, testing::Each(texts[0]));
+}
+
+TEST_P(MultiWorkerTraining, AStateThatFitsOnSomeWorkersOnlyChangesNothing) {
+  const auto texts = on_workers(GetParam(), [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const World& world = strategy.extended().world();
+    Model<torch::nn::Linear> model(2, 1);
+    const std::string before = fingerprint(model);
+    StateDict state = model.state_dict();
+    state["bias"] = at::full({world.index() == world.workers() - 1 ? 3 : 1}, 5.0f);
+    std::string text;
+    try {
+      model.load_state_dict(state);
+    } catch (const Error&) {
+      text = "refused";
+    }
+    EXPECT_EQ(fingerprint(model), before);
+    return text + before;
+  });
+  EXPECT_THAT(texts, testing::Each(testing::StartsWith("refused")));
+}
+
+TEST_P(MultiWorkerTraining, APassOutsideOfRunIsALocalCallForAModelWithoutBuffers) {
+  on_workers(GetParam(), [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const World& world = strategy.extended().world();
+    const at::NoGradGuard no_grad;
+    Model<torch::nn::Linear> model(2, 1);
+    model.update([](const std::string&, at::Tensor p) { p.fill_(2); });
+    if (world.is_chief()) {
+      EXPECT_EQ(model(at::ones({1, 2})).item<float>(), 6);
+    }
+    strategy.run([&] { EXPECT_EQ(model(at::ones({1, 2})).item<float>(), 6); });
+    return std::string();
+  });
+}
+
+TEST_P(MultiWorkerTraining, AStepOutsideOfRunIsTheChiefs) {
+  const auto texts = on_workers(GetParam(), [](const Strategy& strategy) {
+    auto scope = strategy.scope();
+    Model<torch::nn::Linear> model(2, 1);
+    Optimizer<torch::optim::SGD> optimizer(model, 0.1);
+    scope.exit();
+    model(at::full({1, 2}, strategy.extended().world().index() + 1.0)).sum().backward();
+    optimizer.step();
+    return fingerprint(model);
+  });
+  EXPECT_THAT(texts, testing::Each(texts[0]));
+}
+
+TEST_P(MultiWorkerTraining, AModelIsSavedAndLoadedByTheChiefOnOnePath) {
+  const std::string path = cat(testing::TempDir(), "job_", ::getpid(), ".pt");
+  const auto texts = on_workers(GetParam(), [&](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::BatchNorm1d> saved(3), loaded(3);
+    strategy.run([&] { saved(at::rand({4, 3}) + id()); });
+    saved.save(path);
+    loaded.load(path);
+    EXPECT_EQ(fingerprint(loaded), fingerprint(saved));
+    EXPECT_THAT(failure_of([&] { loaded.load(path + ".missing"); }),
+                testing::HasSubstr(path + ".missing"));
+    EXPECT_THAT(failure_of([&] { loaded.save("/nowhere/at_all.pt"); }),
+                testing::HasSubstr("can't be written"));
+    return fingerprint(loaded);
+  });
+  std::remove(path.c_str());
+  EXPECT_THAT(texts, testing::Each(texts[0]));
+}
+
+TEST_P(MultiWorkerTraining, CopiesThatHaveDriftedApartAreFound) {
+  const auto texts = on_workers(GetParam(), [](const Strategy& strategy) {
+    const auto scope = strategy.scope();
+    Model<torch::nn::Linear> model(2, 1);
+    Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1),
+                                           OptimizerOptions{.check_drift_every = 1});
+    const World& world = strategy.extended().world();
+    return failure_of([&] {
+      strategy.run([&] {
+        optimizer.zero_grad();
+        model(at::ones({1, 2})).sum().backward();
+        if (world.index() == 1) model.parameters()[0].data().add_(id() == world.first() ? 1 : 0);
+        optimizer.step();
+      });
+    });
+  });
+  if (GetParam().workers == 1) return;
+  EXPECT_THAT(texts, testing::Each(testing::HasSubstr("have drifted apart: weight")));
+}
+
 TEST_P(MultiWorkerTraining, ALoadedModelIsTheChiefs) {
   run_workers(GetParam().workers, [&](const Worker& worker) {
     const MultiWorkerMirroredStrategy strategy({.worker = worker, .replicas = GetParam().replicas});
@@ -249,21 +364,34 @@ constexpr int kManySteps = 10;
 constexpr int kManySteps = 200;
 #endif
 
-/// What a long training comes to: each step sums two passes, and statistics are of all replicas. In
-/// the middle a replica throws.
+/// What a long training comes to: each step sums two passes, statistics are of all replicas, and
+/// gradients leave in several buckets. On the way a replica throws three times: before it computes,
+/// while it goes back, and when it has stepped.
 std::string train_for_long(const Strategy& strategy) {
   const auto scope = strategy.scope();
   Model<SyncCnn> model;
-  Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.02).momentum(0.9));
+  Optimizer<torch::optim::SGD> optimizer(
+      model, torch::optim::SGDOptions(0.02).momentum(0.9),
+      OptimizerOptions{.first_bucket_bytes = 1 << 10, .bucket_bytes = 20 << 10});
   const auto step_of = [&](int step) {
-    if (step == kManySteps / 2 && id() == 1) throw std::runtime_error("in the middle");
+    const auto fail_at = [&](int quarter) {
+      if (step == quarter * kManySteps / 4 && id() == 1) throw std::runtime_error("in the middle");
+    };
+    fail_at(1);
     optimizer.zero_grad();
     {
       const auto alone = optimizer.no_sync();
       loss_of(model, strategy).backward();
     }
-    loss_of(model, strategy).backward();
+    at::Tensor loss = loss_of(model, strategy);
+    loss.register_hook([&](const at::Tensor& gradient) {
+      fail_at(2);
+      return gradient;
+    });
+    loss.backward();
     optimizer.step();
+    fail_at(3);
+    get_replica_context().barrier();  // else the others lose their next run instead
   };
   int failed = 0;
   for (int step = 0; step < kManySteps; ++step) {
