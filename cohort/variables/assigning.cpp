@@ -220,8 +220,7 @@ void set_on_read(const VariableState& variable, const Change& change) {
   const ReplicaLayout& layout = variable.owner->layout();
   const bool sum = variable.options.aggregation == Aggregation::SUM;
   for (int i = 0; i < layout.local(); ++i) {
-    (sum ? part_of(change, layout.first() + i, layout.global()) : change)
-        .apply_to(variable.copies[i]);
+    (sum ? part_of(change, layout.id_of(i), layout.global()) : change).apply_to(variable.copies[i]);
   }
 }
 

@@ -117,21 +117,27 @@ void check_like_first(const std::vector<at::Tensor>& copies, const std::string& 
 std::vector<at::Tensor> make_copies(const VariableRequest& request, const Placement& placement,
                                     const StrategyExtended& strategy, Creators outside) {
   std::vector<at::Tensor> copies;
-  for (std::size_t i = 0; i < placement.copies.size(); ++i) {
-    VariableRequest component = request;
-    if (i > 0) {
-      component.initial_value = [&] { return copies[0]; };
-      component.options.name += cat("/replica_", placement.first_of[i]);
-    }
+  const auto make_copy = [&](std::size_t i, VariableRequest component) {
     const Variable made = call_through(
         outside, std::move(component),
         [&](const VariableRequest& plain) { return make_plain(plain, placement.copies[i]); });
     copies.push_back(made.state()->copies[0]);
     check_like_first(copies, request.options.name);
-    if (i > 0) continue;
+  };
+  {
+    const std::string call = cat("Variable ", request.options.name);
     const World::Turn turn = strategy.take_turn();
-    broadcast_over_world(strategy.world().replicas_lane(), cat("Variable ", request.options.name),
-                         copies);
+    WorldLane& lane = strategy.world().replicas_lane();
+    lane.take_part(call, [&] {
+      make_copy(0, request);
+      broadcast_over_world(lane, call, copies);
+    });
+  }
+  for (std::size_t i = 1; i < placement.copies.size(); ++i) {
+    VariableRequest component = request;
+    component.initial_value = [&] { return copies[0]; };
+    component.options.name += cat("/replica_", placement.first_of[i]);
+    make_copy(i, std::move(component));
   }
   return copies;
 }

@@ -55,8 +55,9 @@ Variable share_in_run(ReplicaContext& replica, const std::string& name,
   if (!there) {
     throw RuntimeError("Variable",
                        cat("Tried to create variable ", name, " with mismatching name on replica ",
-                           replica.replica_id_in_sync_group(),
-                           ": replica 0 has not made as many of this name; make the "
+                           replica.replica_id_in_sync_group(), ": replica ",
+                           replica.replica_id_in_sync_group() - me,
+                           " has not made as many of this name; make the "
                            "same variables on every replica"));
   }
   ++taken;

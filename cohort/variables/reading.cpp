@@ -57,7 +57,9 @@ int preferred_component(const VariableState& variable, Reader reader) {
   const bool heeded = reader == Reader::READ_VALUE || has_strategy();
   if (context.devices.empty() || !heeded) return 0;
   const auto& copies = variable.placement.copies;
-  const auto found = std::find(copies.begin(), copies.end(), context.devices.back());
+  Device wanted = context.devices.back();
+  if (wanted.is_local()) wanted = wanted.on_task(copies[0].job(), copies[0].task());  // this one's
+  const auto found = std::find(copies.begin(), copies.end(), wanted);
   return found == copies.end() ? 0 : variable.placement.first_of[found - copies.begin()];
 }
 

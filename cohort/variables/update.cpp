@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <span>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
+#include "cohort/collectives/world_lane.h"
 #include "cohort/variables/creation.h"
 #include "cohort/variables/reading.h"
 
@@ -63,21 +66,44 @@ void throw_per_replica_argument(const char* where) {
                   "extended.reduce_to()");
 }
 
-void throw_replicas_differ(const char* where, std::size_t replica) {
+void throw_replicas_differ(const char* where, int first, std::size_t replica) {
   throw TypeError(where, cat("Expected value to be mirrored across replicas: an argument of "
                              "replica ",
-                             replica,
-                             " differs from replica 0's; combine them first with "
-                             "replica_context.all_reduce()"));
+                             first + replica, " differs from replica ", first,
+                             "'s; combine them first with replica_context.all_reduce()"));
 }
 
-void check_same_on_replicas(const char* where, std::span<const at::Tensor> values) {
+void check_same_on_replicas(const char* where, int first, std::span<const at::Tensor> values) {
   const auto same = [](const at::Tensor& a, const at::Tensor& b) {
     if (a.is_same(b)) return true;
     return a.defined() && b.defined() && a.dtype() == b.dtype() && at::equal(a, b);
   };
   for (std::size_t r = 1; r < values.size(); ++r) {
-    if (!same(values[r], values[0])) throw_replicas_differ(where, r);
+    if (!same(values[r], values[0])) throw_replicas_differ(where, first, r);
+  }
+}
+
+void add_to_digest(Hash& digest, const at::Tensor& value) {
+  if (!value.defined()) return digest.add("undefined");
+  const at::Tensor dense = whole(value.is_sparse() ? value.to_dense() : value).detach();
+  at::Tensor read = as_read(dense.cpu());
+  if (read.is_floating_point() || read.is_complex()) read = read + 0;  // -0.0 equals 0.0
+  digest.add(c10::toString(read.scalar_type()));
+  for (const std::int64_t size : read.sizes()) digest.add_number(size);
+  digest.add(read.data_ptr(), read.nbytes());
+}
+
+void check_same_on_workers(StrategyExtended& strategy, const char* where,
+                           FunctionRef<std::uint64_t()> digest_of_arguments) {
+  World& world = strategy.world();
+  if (world.holds_root()) return;
+  const std::uint64_t digest = digest_of_arguments();
+  const auto all = world.replicas_lane().all_gather(where, std::as_bytes(std::span(&digest, 1)));
+  for (int w = 1; w < world.workers(); ++w) {
+    if (all[w] == all[0]) continue;
+    throw TypeError(where, cat("Expected value to be mirrored across replicas: an argument on ",
+                               world.name(w), " differs from that on ", world.name(0),
+                               "; combine them first with replica_context.all_reduce()"));
   }
 }
 
@@ -110,8 +136,13 @@ VariableColocation::~VariableColocation() {
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const {
   const detail::VariableState& state = *variable.state();
-  detail::read_access(state, "extended.read_var");
-  return state.on_read() ? detail::aggregate(state) : at::Tensor(variable);
+  const detail::Access access = detail::read_access(state, "extended.read_var");
+  if (!state.on_read()) return variable;
+  const bool in_own_replica = access.replica && &access.replica->extended() == state.owner.get();
+  if (!in_own_replica) return detail::aggregate(state);
+  const at::NoGradGuard no_grad;
+  const VariableSyncOnReadContext aggregated;
+  return variable;
 }
 
 std::optional<Variable> StrategyExtended::value_container(const at::Tensor& value) const {

@@ -5,12 +5,16 @@
 #include <ATen/core/grad_mode.h>
 
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "cohort/base/function_ref.h"
+#include "cohort/base/hash.h"
 #include "cohort/base/never.h"
 #include "cohort/distribute/context.h"
 #include "cohort/distribute/strategy.h"
@@ -56,8 +60,25 @@ Placement non_slot_placement(const StrategyExtended& strategy,
 ReplicaContext* running_replica(const StrategyExtended& strategy);
 
 [[noreturn]] void throw_per_replica_argument(const char* where);
-[[noreturn]] void throw_replicas_differ(const char* where, std::size_t replica);
-void check_same_on_replicas(const char* where, std::span<const at::Tensor> values);
+/// `first` is the number of this worker's first replica, and `replica` counts from there.
+[[noreturn]] void throw_replicas_differ(const char* where, int first, std::size_t replica);
+void check_same_on_replicas(const char* where, int first, std::span<const at::Tensor> values);
+
+/// Throws TypeError on all workers where the digests of their arguments differ. A collective.
+void check_same_on_workers(StrategyExtended& strategy, const char* where,
+                           FunctionRef<std::uint64_t()> digest_of_arguments);
+
+/// What an argument adds to the digest: tensors by their values. Types without values that can be
+/// read add nothing.
+void add_to_digest(Hash& digest, const at::Tensor& value);
+template <class T>
+void add_to_digest(Hash& digest, const T& value) {
+  if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+    digest.add(&value, sizeof value);
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    digest.add(std::string_view(value));
+  }
+}
 
 /// Throws TypeError if a PerReplica is anywhere in the nest: the copies of a variable must not
 /// be given different values.
@@ -78,10 +99,10 @@ template <class T>
 concept PerReplicaOfHostValues =
     nest::detail::kIs<T, PerReplica> && !std::same_as<typename T::value_type, at::Tensor>;
 
-/// The merged argument of a replica-context call as one value; throws TypeError where the
-/// replicas' values differ.
+/// The merged argument of a replica-context call as one value; throws TypeError where the values
+/// of this worker's replicas differ.
 template <class Nest>
-auto same_on_all(const char* where, const Nest& merged) {
+auto same_on_all(const char* where, int first, const Nest& merged) {
   return nest::map(
       [&]<class L>(const L& leaf) {
         if constexpr (!nest::detail::kIs<L, PerReplica>) {
@@ -90,18 +111,26 @@ auto same_on_all(const char* where, const Nest& merged) {
           const auto values = leaf.values();
           using Value = typename L::value_type;
           if constexpr (std::same_as<Value, at::Tensor>) {
-            check_same_on_replicas(where, values);
+            check_same_on_replicas(where, first, values);
           } else if constexpr (requires {
                                  { values[0] == values[0] } -> std::same_as<bool>;
                                }) {
             for (std::size_t r = 1; r < values.size(); ++r) {
-              if (!(values[r] == values[0])) throw_replicas_differ(where, r);
+              if (!(values[r] == values[0])) throw_replicas_differ(where, first, r);
             }
           }
           return values[0];
         }
       },
       merged);
+}
+
+template <class... Nests>
+std::uint64_t digest_of(const Nests&... nests) {
+  Hash digest;
+  [[maybe_unused]] const auto add = [&]<class L>(const L& leaf) { add_to_digest(digest, leaf); };
+  (nest::visit(add, nests), ...);
+  return digest.value();
 }
 
 /// Gathers leaves into Mirrored values, or vectors, with a component for each entry of `copy_of`.
@@ -187,9 +216,14 @@ auto update_variable(StrategyExtended& strategy, const Variable& variable, F& fn
   using Result = decltype(update_in_cross_replica<grouping>(strategy, variable, fn, args...));
   ReplicaContext* const replica = running_replica(strategy);
   if (!replica) return update_in_cross_replica<grouping>(strategy, variable, fn, args...);
-  auto for_all = [&](Strategy& current, const auto&... merged) {
-    return update_in_cross_replica<grouping>(current.extended(), variable, fn,
-                                             same_on_all("extended.update", merged)...);
+  const int first = strategy.world().first();
+  auto for_all = [&, first](Strategy& current, const auto&... merged) {
+    const auto update = [&](const auto&... same) {
+      check_same_on_workers(current.extended(), "extended.update",
+                            [&] { return digest_of(same...); });
+      return update_in_cross_replica<grouping>(current.extended(), variable, fn, same...);
+    };
+    return update(same_on_all("extended.update", first, merged)...);
   };
   if constexpr (std::is_void_v<Result>) {
     replica->merge_call(for_all, args...);

@@ -18,160 +18,236 @@ Numbers after_run(const VariableWords& world, Synchronization synchronization, A
   return components(v);
 }
 
-const auto assign_id = [](const Variable& v) { return v.assign(VariableWords::id()); };
-const auto add_id = [](const Variable& v) { return v.assign_add(VariableWords::id()); };
-const auto sub_id = [](const Variable& v) { return v.assign_sub(VariableWords::id()); };
+const auto assign_id = [](const Variable& v) { return v.assign(id_tensor()); };
+const auto add_id = [](const Variable& v) { return v.assign_add(id_tensor()); };
+const auto sub_id = [](const Variable& v) { return v.assign_sub(id_tensor()); };
 const auto assign_5 = [](const Variable& v) { return v.assign(5.0); };
 const auto add_5 = [](const Variable& v) { return v.assign_add(5.0); };
 
+struct AssignInReplicas : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+  template <class F>
+  Numbers after_run(Synchronization synchronization, A aggregation, F&& change) const {
+    return cohort::after_run(VariableWords(strategy), synchronization, aggregation, change);
+  }
+};
+ON_ALL_LAYOUTS(AssignInReplicas);
+
 // ON_WRITE in replicas.
 
-TEST(AssignInReplicas, SumGoesToAllCopies) {
-  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
-  EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, assign_id), Numbers(2, 1));
-  EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, add_id), Numbers(2, 2));
-  EXPECT_EQ(after_run(two, ON_WRITE, A::SUM, sub_id), Numbers(2, 0));
-  EXPECT_EQ(after_run(four, ON_WRITE, A::SUM, assign_id), Numbers(4, 6));
-  EXPECT_EQ(after_run(four, ON_WRITE, A::SUM, add_id), Numbers(4, 7));
+TEST_ON_EACH_WORKER(AssignInReplicas, SumGoesToAllCopies) {
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, assign_id), here(sum_of_ids()));
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, add_id), here(1 + sum_of_ids()));
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, sub_id), here(1 - sum_of_ids()));
 }
 
-TEST(AssignInReplicas, SumCountsALiteralOncePerReplica) {
-  EXPECT_EQ(after_run(two_replicas(), ON_WRITE, A::SUM, assign_5), Numbers(2, 10));
-  EXPECT_EQ(after_run(four_replicas_on_two_devices(), ON_WRITE, A::SUM, add_5), Numbers(4, 21));
+TEST_ON_EACH_WORKER(AssignInReplicas, SumCountsALiteralOncePerReplica) {
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, assign_5), here(5 * n));
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, add_5), here(1 + 5 * n));
   const at::Tensor captured = at::scalar_tensor(5.0f);
   const auto assign_captured = [&](const Variable& v) { return v.assign(captured); };
-  EXPECT_EQ(after_run(two_replicas(), ON_WRITE, A::SUM, assign_captured), Numbers(2, 10));
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, assign_captured), here(5 * n));
 }
 
-TEST(AssignInReplicas, MeanGoesToAllCopies) {
-  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
-  EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, assign_id), Numbers(2, 0.5));
-  EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, add_id), Numbers(2, 1.5));
-  EXPECT_EQ(after_run(two, ON_WRITE, A::MEAN, add_5), Numbers(2, 6));
-  EXPECT_EQ(after_run(four, ON_WRITE, A::MEAN, assign_id), Numbers(4, 1.5));
-  EXPECT_EQ(after_run(four, ON_WRITE, A::MEAN, sub_id), Numbers(4, -0.5));
+TEST_ON_EACH_WORKER(AssignInReplicas, MeanGoesToAllCopies) {
+  EXPECT_EQ(after_run(ON_WRITE, A::MEAN, assign_id), here(mean_of_ids()));
+  EXPECT_EQ(after_run(ON_WRITE, A::MEAN, add_id), here(1 + mean_of_ids()));
+  EXPECT_EQ(after_run(ON_WRITE, A::MEAN, sub_id), here(1 - mean_of_ids()));
+  EXPECT_EQ(after_run(ON_WRITE, A::MEAN, add_5), here(6));
 }
 
-TEST(AssignInReplicas, TheFirstReplicasValueGoesToAllCopies) {
-  const VariableWords two = two_replicas(), four = four_replicas_on_two_devices();
-  const auto add_seven = [](const Variable& v) {
-    return v.assign_add(7 * (VariableWords::id() + 1));
-  };
-  EXPECT_EQ(after_run(two, ON_WRITE, A::ONLY_FIRST_REPLICA, assign_id), Numbers(2, 0));
-  EXPECT_EQ(after_run(two, ON_WRITE, A::ONLY_FIRST_REPLICA, assign_5), Numbers(2, 5));
-  EXPECT_EQ(after_run(four, ON_WRITE, A::ONLY_FIRST_REPLICA, add_seven), Numbers(4, 8));
+TEST_ON_EACH_WORKER(AssignInReplicas, TheFirstReplicasValueGoesToAllCopies) {
+  const auto add_seven = [](const Variable& v) { return v.assign_add(7 * (id_tensor() + 1)); };
+  EXPECT_EQ(after_run(ON_WRITE, A::ONLY_FIRST_REPLICA, assign_id), here(0));
+  EXPECT_EQ(after_run(ON_WRITE, A::ONLY_FIRST_REPLICA, assign_5), here(5));
+  EXPECT_EQ(after_run(ON_WRITE, A::ONLY_FIRST_REPLICA, add_seven), here(8));
 }
 
-TEST(AssignInReplicas, WithoutAggregationIsAnError) {
-  const auto run = [](const VariableWords& world, auto change) {
-    const Variable v = world.make(AUTO, A::NONE);
-    world.strategy.run([&] { change(v); });
-  };
-  for (const VariableWords& world :
-       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
-    EXPECT_FAILS(run(world, assign_5), ValueError, "You must specify an aggregation method");
-    EXPECT_FAILS(run(world, add_id), ValueError, "You must specify an aggregation method");
-  }
+TEST_ON_EACH_WORKER(AssignInReplicas, WithoutAggregationIsAnError) {
+  const Variable v = make(AUTO, A::NONE);
+  EXPECT_RUN_FAILS(strategy.run([&] { assign_5(v); }), ValueError,
+                   "You must specify an aggregation method");
+  EXPECT_RUN_FAILS(strategy.run([&] { add_id(v); }), ValueError,
+                   "You must specify an aggregation method");
+  EXPECT_EQ(components(v), here(1));
 }
 
-TEST(AssignInReplicas, CopiesStayTheSameWhenTheValueIsTheVariableItself) {
+TEST_ON_EACH_WORKER(AssignInReplicas, CopiesStayTheSameWhenTheValueIsTheVariableItself) {
   for (const A aggregation : {A::SUM, A::MEAN, A::ONLY_FIRST_REPLICA}) {
     const auto twice = [](const Variable& v) { return v.assign_add(v); };
-    const double expected = aggregation == A::SUM ? 3 : 2;
-    EXPECT_EQ(after_run(two_replicas(), ON_WRITE, aggregation, twice), Numbers(2, expected));
+    const double expected = aggregation == A::SUM ? 1 + n : 2;
+    EXPECT_EQ(after_run(ON_WRITE, aggregation, twice), here(expected));
   }
 }
 
-TEST(AssignInReplicas, AnExpressionOfTheVariableIsAValueLikeAnyOther) {
-  const auto change = [](const Variable& v) { return v.assign(v * 2 + VariableWords::id()); };
-  EXPECT_EQ(after_run(two_replicas(), ON_WRITE, A::MEAN, change), Numbers(2, 2.5));
+TEST_ON_EACH_WORKER(AssignInReplicas, AnExpressionOfTheVariableIsAValueLikeAnyOther) {
+  const auto change = [](const Variable& v) { return v.assign(v * 2 + id_tensor()); };
+  EXPECT_EQ(after_run(ON_WRITE, A::MEAN, change), here(2 + mean_of_ids()));
 }
 
-TEST(AssignInReplicas, AnotherVariableIsItsOwnValue) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_WRITE, A::SUM), local = world.make(ON_READ, A::SUM);
-  world.strategy.run([&] {
-    local.assign(2 + 3 * VariableWords::id());
+TEST_ON_EACH_WORKER(AssignInReplicas, AnotherVariableIsItsOwnValue) {
+  const Variable v = make(ON_WRITE, A::SUM), local = make(ON_READ, A::SUM);
+  strategy.run([&] {
+    local.assign(2 + 3 * id_tensor());
     v.assign(local);
   });
-  EXPECT_EQ(components(v), Numbers(2, 7));
+  EXPECT_EQ(components(v), here(2 * n + 3 * sum_of_ids()));
 }
 
-TEST(AssignInReplicas, APerReplicaIsItsOwnComponent) {
-  const VariableWords world = two_replicas();
-  const auto ids = world.strategy.run([] { return VariableWords::id(); });
-  const Variable v = world.make(ON_WRITE, A::SUM);
-  world.strategy.run([&] { v.assign(ids); });
-  EXPECT_EQ(components(v), Numbers(2, 1));
+TEST_ON_EACH_WORKER(AssignInReplicas, APerReplicaIsItsOwnComponent) {
+  const auto all = ids();
+  const Variable v = make(ON_WRITE, A::SUM);
+  strategy.run([&] { v.assign(all); });
+  EXPECT_EQ(components(v), here(sum_of_ids()));
 }
 
-TEST(AssignInReplicas, IntegersAreSummedAndHaveNoMean) {
-  const at::Tensor one = at::scalar_tensor(1, at::kInt);
-  const auto change = [](const Variable& v) { v.assign_add(VariableWords::id().to(at::kInt) + 1); };
-  const VariableWords two = two_replicas(), central = central_storage();
-  const Variable sum = two.make(ON_WRITE, A::SUM, one);
-  two.strategy.run([&] { change(sum); });
-  EXPECT_EQ(components(sum), Numbers(2, 4));
-  const Variable mean = central.make(AUTO, A::MEAN, one);
-  EXPECT_FAILS(central.strategy.run([&] { change(mean); }), ValueError, "the mean over replicas");
+const auto add_integer = [](const Variable& v) { v.assign_add(id_tensor().to(at::kInt) + 1); };
+
+TEST_ON_EACH_WORKER(AssignInReplicas, IntegersAreSummed) {
+  const Variable sum = make(ON_WRITE, A::SUM, at::scalar_tensor(1, at::kInt));
+  strategy.run([&] { add_integer(sum); });
+  EXPECT_EQ(components(sum), here(1 + n + sum_of_ids()));
+}
+
+TEST(AssignInReplicas, IntegersOfCentralStorageHaveNoMean) {
+  const VariableWords central = central_storage();
+  const Variable mean = central.make(AUTO, A::MEAN, at::scalar_tensor(1, at::kInt));
+  EXPECT_FAILS(central.strategy.run([&] { add_integer(mean); }), ValueError,
+               "the mean over replicas");
   EXPECT_EQ(number(mean), 1);
 }
 
-TEST(AssignInReplicas, WithoutReadValueNothingIsReturned) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_WRITE, A::SUM);
+TEST_ON_EACH_WORKER(AssignInReplicas, WithoutReadValueNothingIsReturned) {
+  const Variable v = make(ON_WRITE, A::SUM);
   const auto returned =
-      world.strategy.run([&] { return v.assign_add(VariableWords::id(), {.read_value = false}); });
-  EXPECT_FALSE(returned.values()[0].defined());
-  EXPECT_EQ(components(v), Numbers(2, 2));
+      strategy.run([&] { return v.assign_add(id_tensor(), {.read_value = false}); });
+  for (const at::Tensor& each : returned.values()) EXPECT_FALSE(each.defined());
+  EXPECT_EQ(components(v), here(1 + sum_of_ids()));
 }
 
-TEST(AssignInReplicas, ReplicasThatChangeDifferentVariablesAreTold) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_WRITE, A::SUM), w = world.make(ON_WRITE, A::SUM);
-  const auto apart = [&] {
-    const bool first = get_replica_context().replica_id_in_sync_group() == 0;
-    (first ? v : w).assign(1);
+TEST_ON_EACH_WORKER(AssignInReplicas, ManyChangesOfSeveralVariables) {
+  const Variable sum = make(ON_WRITE, A::SUM), mean = make(ON_WRITE, A::MEAN),
+                 first = make(ON_WRITE, A::ONLY_FIRST_REPLICA);
+  for (int step = 0; step < 3; ++step) {
+    strategy.run([&] {
+      for (int i = 0; i < 10; ++i) {
+        sum.assign_add(id_tensor());
+        mean.assign_sub(id_tensor());
+        first.assign_add(id_tensor() + i);
+      }
+    });
+  }
+  EXPECT_EQ(components(sum), here(1 + 30 * sum_of_ids()));
+  EXPECT_EQ(components(mean), here(1 - 30 * mean_of_ids()));
+  EXPECT_EQ(components(first), here(1 + 3 * 45));
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, ReplicasThatChangeDifferentVariablesAreTold) {
+  const Variable v = make(ON_WRITE, A::SUM), w = make(ON_WRITE, A::SUM);
+  if (n > 1) {
+    const auto apart = [&] { (id() == 0 ? v : w).assign(1); };
+    EXPECT_FAILS(strategy.run(apart), InvalidArgument, "the same variable");
+    begin_next_run();
+  }
+  EXPECT_EQ(after_run(ON_WRITE, A::SUM, assign_id), here(sum_of_ids())) << "works afterwards";
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, WorkersThatChangeDifferentVariablesAreTold) {
+  const auto scope = strategy.scope();
+  const Variable v(1.0f, {.name = "v", .aggregation = A::SUM});
+  const Variable w(1.0f, {.name = "w", .aggregation = A::MEAN});
+  const bool other = workers > 1 && is_here(last);
+  const auto fails = [&](const auto& change, const std::string& one, const std::string& another) {
+    const std::string failure = failure_of([&] { strategy.run(change); });
+    if (workers == 1) {
+      EXPECT_EQ(failure, "nothing");
+      return;
+    }
+    EXPECT_THAT(failure, testing::StartsWith("InvalidArgument"));
+    EXPECT_THAT(failure, testing::HasSubstr(one));
+    EXPECT_THAT(failure, testing::HasSubstr(another));
+    EXPECT_EQ(components(v), here(1));
+    EXPECT_EQ(components(w), here(1));
   };
-  EXPECT_FAILS(world.strategy.run(apart), InvalidArgument, "the same variable");
-  EXPECT_EQ(after_run(world, ON_WRITE, A::SUM, assign_id), Numbers(2, 1)) << "works afterwards";
+  fails([&] { (other ? v : w).assign(1); }, "variable.assign of MirroredVariable 'v'",
+        "variable.assign of MirroredVariable 'w'");
+  fails([&] { other ? v.assign_add(1) : v.assign_sub(1); }, "variable.assign_add of",
+        "variable.assign_sub of");
 }
 
-TEST(AssignInReplicas, TheSameNumberOfReplicasGivesTheSameBitsOnAnyDevices) {
-  const auto train = [](Strategy strategy) {
-    const VariableWords world(std::move(strategy));
-    const Variable v = world.make(ON_WRITE, A::MEAN, at::zeros({33}));
+TEST_ON_EACH_WORKER(AssignInReplicas, ShapesThatDifferAreAnErrorWhereAllReplicasCount) {
+  if (n == 1) return;
+  for (const A aggregation : {A::SUM, A::MEAN}) {
+    for (const int one : {last_of_chief, last}) {
+      const Variable v = make(ON_WRITE, aggregation, at::ones({2}));
+      const auto assign = [&] { v.assign(at::ones({id() == one ? 3 : 2})); };
+      if (is_here(one)) {
+        EXPECT_FAILS(strategy.run(assign), InvalidArgument, "[3]");
+      } else {  // Cancelled where the replicas of the other worker do not fit to each other
+        EXPECT_RUN_FAILS(strategy.run(assign), InvalidArgument, "[3]");
+      }
+      EXPECT_EQ(components(v), here(1));
+      begin_next_run();
+    }
+  }
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, ShapesOfOthersDoNotMatterWhereOnlyTheFirstReplicaCounts) {
+  const Variable v = make(ON_WRITE, A::ONLY_FIRST_REPLICA, at::ones({1}));
+  strategy.run([&] { v.assign(at::full({id() + 1}, 4.0f + id())); });
+  EXPECT_EQ(components(v), here(4));
+  strategy.run([&] { v.assign_add(at::full({id() + 1}, 1.0f + id())); });
+  EXPECT_EQ(components(v), here(5));
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, AShapeThatDoesNotFitIsAnErrorOfTheAggregate) {
+  const Variable v = make(ON_WRITE, A::SUM, at::ones({2}));
+  EXPECT_RUN_FAILS(strategy.run([&] { v.assign(at::ones({3})); }), ValueError, "Shape mismatch");
+  EXPECT_RUN_FAILS(strategy.run([&] { v.assign_add(at::ones({3})); }), InvalidArgument,
+                   "Shape mismatch");
+  EXPECT_EQ(components(v), here(1));
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, TheSameNumberOfReplicasGivesTheSameBitsOnAnyDevices) {
+  const auto train = [](const Strategy& strategy, A aggregation) {
+    const Variable v = VariableWords(strategy).make(ON_WRITE, aggregation, at::zeros({33}));
     for (int step = 0; step < 3; ++step) {
-      world.strategy.run([&] { v.assign_add(at::sin(v + VariableWords::id() * 0.37f + 0.11f)); });
+      strategy.run([&] { v.assign_add(at::sin(v + id_tensor() * 0.37f + 0.11f)); });
     }
     return v.read_value();
   };
-  set_seed(1);
-  const at::Tensor one = train(MirroredStrategy({.devices = {"cpu:0"}, .replicas = 8}));
-  const at::Tensor two = train(MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 8}));
-  EXPECT_TRUE(at::equal(one, two));
+  const Strategy alone = MirroredStrategy({.devices = {"cpu:0"}, .replicas = n});
+  for (const A aggregation : {A::SUM, A::MEAN, A::ONLY_FIRST_REPLICA}) {
+    EXPECT_TRUE(at::equal(train(strategy, aggregation), train(alone, aggregation)));
+  }
 }
 
 // ON_READ in replicas.
 
-TEST(AssignInReplicas, OnReadChangesTheOwnValueOnly) {
-  for (const A aggregation : {A::NONE, A::SUM, A::MEAN, A::ONLY_FIRST_REPLICA}) {
-    EXPECT_EQ(after_run(two_replicas(), ON_READ, aggregation, assign_id), (Numbers{0, 1}));
-    EXPECT_EQ(after_run(two_replicas(), ON_READ, aggregation, add_id), (Numbers{1, 2}));
-    EXPECT_EQ(after_run(two_replicas(), ON_READ, aggregation, sub_id), (Numbers{1, 0}));
+TEST_ON_EACH_WORKER(AssignInReplicas, OnReadChangesTheOwnValueOnly) {
+  for (const A aggregation : kAggregations) {
+    EXPECT_EQ(after_run(ON_READ, aggregation, assign_id), each_here([](int id) { return id; }));
+    EXPECT_EQ(after_run(ON_READ, aggregation, add_id), each_here([](int id) { return 1 + id; }));
+    EXPECT_EQ(after_run(ON_READ, aggregation, sub_id), each_here([](int id) { return 1 - id; }));
   }
-  EXPECT_EQ(after_run(four_replicas_on_two_devices(), ON_READ, A::SUM, assign_id),
-            (Numbers{0, 1, 2, 3}));
 }
 
-TEST(AssignInReplicas, OnReadAddsUpOverSteps) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_READ, A::SUM, at::scalar_tensor(0.0f));
+TEST_ON_EACH_WORKER(AssignInReplicas, OnReadNeedsNoOtherReplica) {
+  const Variable v = make(ON_READ, A::SUM);
+  strategy.run([&] {
+    if (id() == last) v.assign_add(5);
+  });
+  EXPECT_EQ(components(v), each_here([&](int id) { return id == last ? 6 : 1; }));
+  EXPECT_EQ(number(v), n + 5);
+}
+
+TEST_ON_EACH_WORKER(AssignInReplicas, OnReadAddsUpOverSteps) {
+  const Variable v = make(ON_READ, A::SUM, at::scalar_tensor(0.0f));
   for (int step = 0; step < 2; ++step) {
-    world.strategy.run([&] { v.assign_add(VariableWords::id() + 1); });
+    strategy.run([&] { v.assign_add(id_tensor() + 1); });
   }
-  EXPECT_EQ(components(v), (Numbers{2, 4}));
-  EXPECT_EQ(number(v), 6);
+  EXPECT_EQ(components(v), each_here([](int id) { return 2 * (id + 1); }));
+  EXPECT_EQ(number(v), n * (n + 1));
 }
 
 // Stored once.
@@ -183,6 +259,15 @@ TEST(AssignInReplicas, CentralStorageAggregatesAndStoresOnce) {
   EXPECT_EQ(after_run(world, AUTO, A::ONLY_FIRST_REPLICA, add_5), Numbers(2, 6));
   EXPECT_EQ(after_run(world, ON_READ, A::SUM, add_id), Numbers(2, 2));
   EXPECT_EQ(after_run(world, AUTO, A::MEAN, assign_id), Numbers(2, 0.5));
+}
+
+TEST(AssignInReplicas, CentralStorageNeedsAnAggregation) {
+  const VariableWords world = central_storage();
+  const Variable v = world.make(AUTO, A::NONE);
+  EXPECT_FAILS(world.strategy.run([&] { assign_5(v); }), ValueError,
+               "You must specify an aggregation method");
+  EXPECT_FAILS(world.strategy.run([&] { add_id(v); }), ValueError,
+               "You must specify an aggregation method");
 }
 
 TEST(AssignInReplicas, OneDeviceAndDefaultJustAssign) {

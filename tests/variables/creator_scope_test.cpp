@@ -7,6 +7,7 @@ namespace cohort {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
 /// A hook that notes what it is asked for and what becomes of it.
@@ -22,21 +23,38 @@ struct Notes {
   }
 };
 
-TEST(VariableCreatorScope, AroundAScopeSeesEachCopy) {
+struct CreatorScopes : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+};
+ON_ALL_LAYOUTS(CreatorScopes);
+
+TEST_ON_EACH_WORKER(CreatorScopes, AroundAScopeSeesEachLocalCopy) {
+  Notes notes;
+  const VariableCreatorScope hook(notes.hook());
+  const auto scope = strategy.scope();
+  const Variable v(1.0f, {.name = "w"});
+  std::vector<std::string> names;
+  const std::vector<int> copies = owners(v);
+  for (int i = 0; i < n_here; ++i) {
+    if (copies[i] == i) names.push_back(v.component_name(i));
+  }
+  EXPECT_THAT(notes.asked, ElementsAreArray(names));
+  EXPECT_THAT(notes.kinds, ElementsAreArray(std::vector<std::string>(names.size(), "Variable")));
+  EXPECT_STREQ(v.kind_name(), "MirroredVariable");
+}
+
+TEST(VariableCreatorScope, AroundAScopeNamesTheCopies) {
   Notes notes;
   const VariableCreatorScope hook(notes.hook());
   const VariableWords world = two_replicas();
   const auto scope = world.strategy.scope();
   const Variable v(1.0f, {.name = "w"});
   EXPECT_THAT(notes.asked, ElementsAre("w", "w/replica_1"));
-  EXPECT_THAT(notes.kinds, ElementsAre("Variable", "Variable"));
-  EXPECT_STREQ(v.kind_name(), "MirroredVariable");
 }
 
-TEST(VariableCreatorScope, InsideAScopeSeesTheWholeVariable) {
+TEST_ON_EACH_WORKER(CreatorScopes, InsideAScopeSeesTheWholeVariable) {
   Notes notes;
-  const VariableWords world = two_replicas();
-  const auto scope = world.strategy.scope();
+  const auto scope = strategy.scope();
   const VariableCreatorScope hook(notes.hook());
   const Variable v(1.0f, {.name = "w"});
   EXPECT_THAT(notes.asked, ElementsAre("w"));
@@ -67,14 +85,25 @@ TEST(VariableCreatorScope, MayChangeWhatIsMade) {
   EXPECT_EQ(number(v), 7);
 }
 
-TEST(VariableCreatorScope, MustMakeCopiesThatAreAlike) {
+TEST_ON_EACH_WORKER(CreatorScopes, MayChangeTheValueAndTheChiefsCounts) {
+  const VariableCreatorScope hook([&](const NextCreator& next, VariableRequest request) {
+    if (request.options.name == "w") {
+      request.initial_value = [&] { return at::scalar_tensor(7.0f + first_here); };
+    }
+    return next(std::move(request));
+  });
+  const auto scope = strategy.scope();
+  EXPECT_EQ(components(Variable(1.0f, {.name = "w"})), here(7));
+}
+
+TEST_ON_EACH_WORKER(CreatorScopes, MustMakeCopiesThatAreAlike) {
+  if (extended().worker_devices().size() == 1) return;  // one copy
   std::int64_t size = 0;
   const VariableCreatorScope hook([&](const NextCreator& next, VariableRequest request) {
     request.initial_value = [&] { return at::zeros({++size}); };
     return next(std::move(request));
   });
-  const VariableWords world = two_replicas();
-  const auto scope = world.strategy.scope();
+  const auto scope = strategy.scope();
   EXPECT_FAILS(Variable(1.0f, {.name = "w"}), ValueError, "copies of 'w' that differ");
 }
 
@@ -85,30 +114,26 @@ TEST(VariableCreatorScope, EndsWithItsBlock) {
   EXPECT_THAT(notes.asked, IsEmpty());
 }
 
-TEST(VariableCreatorScope, OfTheCallerIsAskedByReplica0Only) {
+TEST_ON_EACH_WORKER(CreatorScopes, OfTheCallerIsAskedByTheFirstReplicaOfAWorkerOnly) {
   Notes notes;
-  const VariableWords world = four_replicas_on_two_devices();
-  const auto scope = world.strategy.scope();
+  const auto scope = strategy.scope();
   const VariableCreatorScope hook(notes.hook());
-  world.strategy.run([] { return Variable(1.0f, {.name = "w"}); });
+  strategy.run([] { return Variable(1.0f, {.name = "w"}); });
   EXPECT_THAT(notes.asked, ElementsAre("w"));
 }
 
-TEST(VariableCreatorScope, InsideOfRunIsAskedByEveryReplica) {
-  const VariableWords world = two_replicas();
-  const auto asked = world.strategy.run([] {
+TEST_ON_EACH_WORKER(CreatorScopes, InsideOfRunIsAskedByEveryReplica) {
+  const auto asked = strategy.run([] {
     Notes notes;
     const VariableCreatorScope hook(notes.hook());
     const Variable v(1.0f, {.name = "w"});
     return static_cast<int>(notes.asked.size());
   });
-  EXPECT_EQ(asked.values()[0], 1);
-  EXPECT_EQ(asked.values()[1], 1);
+  EXPECT_EQ(values_of(asked), std::vector<int>(n_here, 1));
 }
 
-TEST(VariableCreatorScope, AScopeCantEndAroundAnOpenOne) {
-  const VariableWords world = two_replicas();
-  auto scope = world.strategy.scope();
+TEST_ON_EACH_WORKER(CreatorScopes, AScopeCantEndAroundAnOpenOne) {
+  auto scope = strategy.scope();
   {
     const VariableCreatorScope hook(Notes().hook());
     EXPECT_FAILS(scope.exit(), RuntimeError, "Variable creator scope nesting error");
@@ -117,11 +142,11 @@ TEST(VariableCreatorScope, AScopeCantEndAroundAnOpenOne) {
   EXPECT_FALSE(has_strategy());
 }
 
-TEST(VariableCreatorScope, MakingAVariableWhileAnotherStrategyIsCurrentIsMixing) {
-  const VariableWords world = two_replicas(), other = two_replicas();
+TEST_ON_EACH_WORKER(CreatorScopes, MakingAVariableWhileAnotherStrategyIsCurrentIsMixing) {
+  const VariableWords other = two_replicas();
   EXPECT_FAILS(
       {
-        auto scope = world.strategy.scope();
+        auto scope = strategy.scope();
         const VariableCreatorScope hook([&](const NextCreator& next, VariableRequest request) {
           const auto inner = other.strategy.scope();
           return next(std::move(request));

@@ -6,7 +6,7 @@
 #include "cohort/strategies/one_device_strategy.h"
 #include "cohort/strategies/tpu_strategy.h"
 #include "cohort/variables/logical_device.h"
-#include "tests/base/failing.h"
+#include "tests/variables/variable_fixture.h"
 
 namespace cohort {
 namespace {
@@ -15,8 +15,27 @@ Strategy spread_over_devices(int n) {
   return OneDeviceStrategy("cpu:0", {.logical_devices_per_replica = n});
 }
 
-TEST(LogicalDevicesOfVariables, MustExist) {
-  const Strategy strategy = spread_over_devices(2);
+/// What one worker of a layout sees whose replicas have two logical devices each.
+struct LogicalDevicesOfVariables {
+  LogicalDevicesOfVariables(const Layout& layout, const std::optional<Worker>& worker)
+      : strategy(worker ? strategy_of({layout.replicas, layout.workers}, *worker, 2)
+                        : spread_over_devices(layout)) {}
+  void after() {}
+
+  static Strategy spread_over_devices(const Layout& layout) {
+    std::vector<Device> devices;
+    for (int i = 0; i < 2 * layout.devices; ++i) devices.emplace_back(DeviceType::CPU, i);
+    return MirroredStrategy(
+        {.devices = devices, .replicas = layout.replicas, .logical_devices_per_replica = 2});
+  }
+
+  const Strategy strategy;
+  const int n = strategy.num_replicas_in_sync();
+  const int first_here = strategy.extended().world().first();
+};
+ON_ALL_LAYOUTS(LogicalDevicesOfVariables);
+
+TEST_ON_EACH_WORKER(LogicalDevicesOfVariables, MustExist) {
   const auto scope = strategy.scope();
   const torch::Tensor x = torch::ones({4, 3});
   EXPECT_FAILS(Variable(x, {.name = "w", .logical_device = 7}), ValueError,
@@ -30,6 +49,40 @@ TEST(LogicalDevicesOfVariables, MustExist) {
   EXPECT_FAILS(Variable(x, {.logical_split = {1, 2}}), ValueError, "does not divide");
   EXPECT_FAILS(Variable(x, {.logical_split = {4, 1}}), ValueError, "4 parts");
   EXPECT_FAILS(static_cast<void>(strategy.extended().logical_device(2)), ValueError, "got 2");
+}
+
+TEST_ON_EACH_WORKER(LogicalDevicesOfVariables, AreThereInEveryReplica) {
+  const auto scope = strategy.scope();
+  const at::Tensor initial = at::full({4}, 5.0f + first_here);
+  const auto layouts = [&](const Variable& v) {
+    EXPECT_FALSE(spmd::is_sharded(v.value())) << "outside of replicas";
+    EXPECT_EQ(numbers(v.read_value()), Numbers(4, 5)) << "the chief's value";
+    return values_of(strategy.run([&] { return cat(spmd::layout_of(v.value())); }));
+  };
+  EXPECT_THAT(layouts(Variable(initial, {.logical_device = 1})), testing::Each("[4] on device 1"));
+  EXPECT_THAT(layouts(Variable(initial, {.logical_device = 0})), testing::Each("[4] on device 0"));
+  const Variable split(initial, {.logical_split = {2}});
+  layouts(split);
+  strategy.run([&] { EXPECT_TRUE(spmd::is_sharded(split.value())); });
+  const auto on = strategy.extended().logical_device(1);
+  EXPECT_THAT(layouts(Variable(initial)), testing::Each("[4] on device 1"));
+}
+
+TEST_ON_EACH_WORKER(LogicalDevicesOfVariables, KeepWhatReplicasAssign) {
+  const auto scope = strategy.scope();
+  const std::vector<VariableOptions> all{{.aggregation = Aggregation::SUM, .logical_device = 1},
+                                         {.aggregation = Aggregation::SUM, .logical_split = {2}}};
+  for (const VariableOptions& options : all) {
+    const Variable v(at::ones({4}), options);
+    strategy.run([&] {
+      v.assign_add(at::full({4}, static_cast<float>(id())));
+      v.assign(v.value());  // summed
+    });
+    const double sum = n * (n - 1) / 2.;
+    for (const at::Tensor& component : v.components()) {
+      EXPECT_EQ(numbers(component), Numbers(4, n * (1 + sum)));
+    }
+  }
 }
 
 TEST(LogicalDevicesOfVariables, AreThoseOfTheScopesOwnStrategy) {

@@ -5,9 +5,16 @@
 namespace cohort {
 namespace {
 
-TEST(VariableOperators, CalculateWithTensorsNumbersAndVariables) {
-  const VariableWords world = two_replicas();
-  const auto scope = world.strategy.scope();
+using enum Synchronization;
+using A = Aggregation;
+
+struct VariableOperators : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+};
+ON_ALL_LAYOUTS(VariableOperators);
+
+TEST_ON_EACH_WORKER(VariableOperators, CalculateWithTensorsNumbersAndVariables) {
+  const auto scope = strategy.scope();
   const Variable v(at::tensor({1.0f, 2.0f, 3.0f})), w(at::tensor({2.0f, 2.0f, 2.0f}));
   EXPECT_EQ(numbers(v + w), (Numbers{3, 4, 5}));
   EXPECT_EQ(numbers(v - 1), (Numbers{0, 1, 2}));
@@ -29,9 +36,8 @@ TEST(VariableOperators, CompareElementByElementExceptTwoVariables) {
   EXPECT_TRUE(v != other);
 }
 
-TEST(VariableOperators, ConvertToNumbersAndTensors) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(Synchronization::AUTO, Aggregation::NONE, at::scalar_tensor(1.5f));
+TEST_ON_EACH_WORKER(VariableOperators, ConvertToNumbersAndTensors) {
+  const Variable v = make(AUTO, A::NONE, at::scalar_tensor(1.5f));
   EXPECT_TRUE(static_cast<bool>(v));
   EXPECT_EQ(static_cast<float>(v), 1.5f);
   EXPECT_EQ(static_cast<double>(v), 1.5);
@@ -49,29 +55,26 @@ TEST(VariableOperators, CalculateWithBits) {
   EXPECT_EQ(numbers(~Variable(at::ones({1}, at::kBool))), (Numbers{0}));
 }
 
-TEST(VariableOperators, TakePartsByIndex) {
-  const VariableWords world = two_replicas();
-  const Variable v =
-      world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({1.0f, 2.0f, 3.0f}));
+TEST_ON_EACH_WORKER(VariableOperators, TakePartsByIndex) {
+  const Variable v = make(AUTO, A::NONE, at::tensor({1.0f, 2.0f, 3.0f}));
   EXPECT_EQ(number(v[1]), 2);
   EXPECT_EQ(number(v[-1]), 3);
   EXPECT_EQ(number(v[at::scalar_tensor(2, at::kLong)]), 3);
-  EXPECT_EQ(numbers(world.strategy.run([&] { return v[0].clone(); })), (Numbers{1, 1}));
+  EXPECT_EQ(numbers(strategy.run([&] { return v[0].clone(); })), here(1));
   static_assert(!std::is_assignable_v<decltype(v[0]), at::Tensor>);
   static_assert(!std::is_assignable_v<decltype(v[0]), double>);
 }
 
-TEST(VariableOperators, WithAnEqualsSignAssignToAllCopies) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({8.0f, 6.0f}));
+TEST_ON_EACH_WORKER(VariableOperators, WithAnEqualsSignAssignToAllCopies) {
+  const Variable v = make(AUTO, A::NONE, at::tensor({8.0f, 6.0f}));
   v += at::tensor({1.0f, 1.0f});
   v -= 1;
   v *= v;
   v /= 2;
   v %= 20;
   EXPECT_EQ(numbers(v), (Numbers{12, 18}));
-  EXPECT_EQ(components(v), (Numbers{12, 12}));
-  const Variable bits = world.make(Synchronization::AUTO, Aggregation::NONE, at::tensor({5, 6}));
+  EXPECT_EQ(components(v), here(12));
+  const Variable bits = make(AUTO, A::NONE, at::tensor({5, 6}));
   bits &= 4;
   bits |= bits;
   bits ^= 1;
@@ -87,30 +90,28 @@ TEST(VariableOperators, WithAnEqualsSignRepeatSmallerTensors) {
   EXPECT_FAILS(Variable(1) += 0.5, TypeError, "variable.assign_add");
 }
 
-TEST(VariableOperators, WithAnEqualsSignAggregateInReplicas) {
-  const VariableWords world = two_replicas();
-  const Variable sum = world.make(Synchronization::AUTO, Aggregation::SUM, at::ones({2}));
-  const Variable mean = world.make(Synchronization::AUTO, Aggregation::MEAN, at::ones({2}));
-  const auto ids = world.strategy.run([] { return VariableWords::id(); });
-  world.strategy.run(
+TEST_ON_EACH_WORKER(VariableOperators, WithAnEqualsSignAggregateInReplicas) {
+  const Variable sum = make(AUTO, A::SUM, at::ones({2}));
+  const Variable mean = make(AUTO, A::MEAN, at::ones({2}));
+  const auto all = ids();
+  strategy.run(
       [&](const at::Tensor& id) {
         sum += id;
         mean -= id;
         mean *= id + 1;
-        sum += ids;
+        sum += all;
       },
-      ids);
-  EXPECT_EQ(numbers(sum), (Numbers{3, 3}));
-  EXPECT_EQ(numbers(mean), (Numbers{0.75, 0.75}));
-  const Variable none = world.make(Synchronization::AUTO, Aggregation::NONE);
-  EXPECT_FAILS(world.strategy.run([&] { none += 1; }), ValueError, "aggregation method");
-  EXPECT_FAILS(none += ids, TypeError, "mirrored across replicas");
+      all);
+  EXPECT_EQ(numbers(sum), Numbers(2, 1 + 2 * sum_of_ids()));
+  EXPECT_EQ(numbers(mean), Numbers(2, (1 - mean_of_ids()) * (1 + mean_of_ids())));
+  const Variable none = make(AUTO, A::NONE);
+  EXPECT_RUN_FAILS(strategy.run([&] { none += 1; }), ValueError, "aggregation method");
+  EXPECT_FAILS(none += all, TypeError, "mirrored across replicas");
 }
 
-TEST(VariableOperators, OfMirroredTensors) {
-  const VariableWords world = two_replicas();
+TEST_ON_EACH_WORKER(VariableOperators, OfMirroredTensors) {
   const Mirrored<at::Tensor> m =
-      world.strategy.extended().broadcast_to(at::tensor({1, 2, 3}), "cpu:0");
+      extended().broadcast_to(at::tensor({1, 2, 3}) + first_here, "cpu:0");  // the chief's
   EXPECT_EQ(numbers(-m), (Numbers{-1, -2, -3}));
   EXPECT_EQ(numbers(~m), (Numbers{-2, -3, -4}));
   EXPECT_EQ(number(m[1]), 2);

@@ -7,6 +7,7 @@ namespace {
 
 // The program of the guide, "The lower level", with its assertions.
 TEST(VariablesAndContexts, TheGuidesProgramRuns) {
+  configure({.cpu_devices = 8});
   MirroredStrategy strategy({"cpu:0", "cpu:1"});
 
   Variable outside(torch::tensor(1.0f));

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "tests/variables/variable_fixture.h"
 
 namespace cohort {
@@ -8,39 +10,65 @@ namespace {
 using enum Synchronization;
 using A = Aggregation;
 
-TEST(Update, CallsTheFunctionOnceForEachCopy) {
-  const auto calls = [](const VariableWords& world, Synchronization synchronization) {
-    const Variable v = world.make(synchronization, A::SUM);
+const auto update_nothing = [](at::Tensor&) {};
+const auto add_to_copy = [](at::Tensor& copy, const at::Tensor& d) { copy.add_(d); };
+
+/// How many devices hold copies of the variable here.
+int devices_of(const Variable& v) {
+  const std::vector<int> all = owners(v);
+  return static_cast<int>(std::set<int>(all.begin(), all.end()).size());
+}
+
+struct Update : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+
+  int calls(Synchronization synchronization) const {
+    const Variable v = make(synchronization, A::SUM);
+    int count = 0;
+    extended().update(v, [&](at::Tensor& copy) {
+      ++count;
+      copy.add_(1);
+    });
+    EXPECT_EQ(components(v), here(2));
+    return count;
+  }
+};
+ON_ALL_LAYOUTS(Update);
+
+TEST_ON_EACH_WORKER(Update, CallsTheFunctionOnceForEachLocalCopy) {
+  EXPECT_EQ(calls(ON_WRITE), static_cast<int>(extended().worker_devices().size()));
+  EXPECT_EQ(calls(ON_READ), n_here);
+}
+
+TEST(Update, CallsTheFunctionOnceWhereThereIsOneCopy) {
+  for (const VariableWords& world : {central_storage(), one_device()}) {
+    const Variable v = world.make(AUTO, A::SUM);
     int count = 0;
     world.strategy.extended().update(v, [&](at::Tensor& copy) {
       ++count;
       copy.add_(1);
     });
     for (const double x : components(v)) EXPECT_EQ(x, 2);
-    return count;
-  };
-  EXPECT_EQ(calls(two_replicas(), ON_WRITE), 2);
-  EXPECT_EQ(calls(four_replicas_on_two_devices(), ON_WRITE), 2);
-  EXPECT_EQ(calls(four_replicas_on_two_devices(), ON_READ), 4);
-  EXPECT_EQ(calls(central_storage(), AUTO), 1);
-  EXPECT_EQ(calls(one_device(), AUTO), 1);
+    EXPECT_EQ(count, 1);
+  }
 }
 
-TEST(Update, IsAContextOfItsOwn) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(AUTO, A::SUM);
-  std::vector<int> ids;
-  world.strategy.extended().update(v, [&](at::Tensor&) {
+TEST_ON_EACH_WORKER(Update, IsAContextOfItsOwn) {
+  const Variable v = make(AUTO, A::SUM);
+  std::vector<int> updated;
+  extended().update(v, [&](at::Tensor&) {
     EXPECT_TRUE(in_cross_replica_context());
     EXPECT_EQ(replica_context_or_null(), nullptr);
-    EXPECT_TRUE(get_strategy() == world.strategy);
-    EXPECT_EQ(v.device(), *update_replica_id() == 0 ? "cpu:0" : "cpu:1");
-    ids.push_back(*update_replica_id());
+    EXPECT_TRUE(get_strategy() == strategy);
+    EXPECT_EQ(v.device(), (*v.devices())[*update_replica_id()]);
+    updated.push_back(*update_replica_id());
     const Variable w = v.deep_copy();
-    world.strategy.extended().update(w, [](at::Tensor&) {});
-    EXPECT_EQ(update_replica_id(), ids.back()) << "restored after an update inside";
+    extended().update(w, [](at::Tensor&) {});
+    EXPECT_EQ(update_replica_id(), updated.back()) << "restored after an update inside";
   });
-  EXPECT_EQ(ids, (std::vector<int>{0, 1}));
+  const std::vector<int> all = owners(v);
+  const std::set<int> first(all.begin(), all.end());
+  EXPECT_THAT(updated, testing::ElementsAreArray(first)) << "the first local one on each device";
   EXPECT_EQ(update_replica_id(), std::nullopt);
 }
 
@@ -53,23 +81,29 @@ TEST(Update, OfThePlainVariablesByTheDefaultStrategy) {
   EXPECT_EQ(number(result), 5);
 }
 
-TEST(Update, GivesTensorsBackMirrored) {
-  for (const VariableWords& world : {two_replicas(), four_replicas_on_two_devices()}) {
-    const std::size_t n = world.strategy.num_replicas_in_sync();
-    const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(3.0f));
-    const auto [twice, inner] = world.strategy.extended().update(v, [](at::Tensor& copy) {
-      return std::tuple{copy * 2, std::vector{copy + 1}};
-    });
-    EXPECT_EQ(twice.size(), n);
-    EXPECT_EQ(number(twice), 6);
-    EXPECT_EQ(number(inner[0]), 4);
-    EXPECT_EQ(*twice.devices(), *v.devices());
-    const auto inside = world.strategy.run([](const at::Tensor& x) { return x + 1; }, twice);
-    EXPECT_EQ(numbers(inside), Numbers(n, 7)) << "an argument of run like any other";
-  }
+TEST_ON_EACH_WORKER(Update, GivesTensorsBackMirrored) {
+  const Variable v = make(AUTO, A::SUM, at::scalar_tensor(3.0f));
+  const auto [twice, inner] = extended().update(v, [](at::Tensor& copy) {
+    return std::tuple{copy * 2, std::vector{copy + 1}};
+  });
+  EXPECT_EQ(static_cast<int>(twice.size()), n_here);
+  EXPECT_EQ(number(twice), 6);
+  EXPECT_EQ(number(inner[0]), 4);
+  EXPECT_EQ(*twice.devices(), *v.devices());
+  const auto inside = strategy.run([](const at::Tensor& x) { return x + 1; }, twice);
+  EXPECT_EQ(numbers(inside), here(7)) << "an argument of run like any other";
 }
 
-TEST(Update, UngroupedGivesOneResultForEachReplica) {
+TEST_ON_EACH_WORKER(Update, UngroupedGivesOneResultForEachLocalReplica) {
+  const Variable v = make(AUTO, A::SUM, at::scalar_tensor(3.0f));
+  const auto nest = extended().update_ungrouped(v, [](at::Tensor& copy) {
+    return std::map<std::string, at::Tensor>{{"a", copy * 2}};
+  });
+  EXPECT_EQ(number(nest.at("a").back()), 6);
+  EXPECT_EQ(static_cast<int>(nest.at("a").size()), n_here);
+}
+
+TEST(Update, UngroupedGivesOneResultForEachReplicaWhereThereIsOneCopy) {
   const auto results = [](const VariableWords& world) {
     const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(3.0f));
     const auto nest = world.strategy.extended().update_ungrouped(v, [](at::Tensor& copy) {
@@ -78,126 +112,176 @@ TEST(Update, UngroupedGivesOneResultForEachReplica) {
     EXPECT_EQ(number(nest.at("a").back()), 6);
     return nest.at("a").size();
   };
-  EXPECT_EQ(results(two_replicas()), 2u);
-  EXPECT_EQ(results(four_replicas_on_two_devices()), 4u);
   EXPECT_EQ(results(central_storage()), 2u);
   EXPECT_EQ(results(one_device()), 1u);
 }
 
-TEST(Update, GivesEachCopyItsComponentOfMirroredArguments) {
-  for (const VariableWords& world :
-       {two_replicas(), four_replicas_on_two_devices(), central_storage()}) {
-    const Variable v = world.make(AUTO, A::SUM);
-    const auto ids = world.strategy.run([] { return VariableWords::id(); });
-    const auto mean = world.strategy.extended().reduce_to(ReduceOp::MEAN, ids, v);
-    world.strategy.extended().update(
-        v, [](at::Tensor& copy, const at::Tensor& d, float y) { copy.copy_(d + y); }, mean, 10);
-    for (const double x : components(v)) EXPECT_EQ(x, 10 + number(mean));
-  }
+TEST_ON_EACH_WORKER(Update, GivesEachCopyItsComponentOfMirroredArguments) {
+  const Variable v = make(AUTO, A::SUM);
+  const auto mean = extended().reduce_to(ReduceOp::MEAN, ids(), v);
+  extended().update(
+      v, [](at::Tensor& copy, const at::Tensor& d, float y) { copy.copy_(d + y); }, mean, 10);
+  EXPECT_EQ(components(v), here(10 + mean_of_ids()));
 }
 
-TEST(Update, GivesVariablesWhole) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(AUTO, A::SUM), w = world.make(ON_READ, A::SUM);
-  world.set_to_ids(w);
+TEST(Update, GivesTheOnlyCopyItsComponentOfMirroredArguments) {
+  const VariableWords world = central_storage();
+  const Variable v = world.make(AUTO, A::SUM);
+  const auto ids = world.strategy.run([] { return id_tensor(); });
+  const auto mean = world.strategy.extended().reduce_to(ReduceOp::MEAN, ids, v);
   world.strategy.extended().update(
+      v, [](at::Tensor& copy, const at::Tensor& d, float y) { copy.copy_(d + y); }, mean, 10);
+  EXPECT_EQ(components(v), Numbers(2, 10.5));
+}
+
+TEST_ON_EACH_WORKER(Update, GivesVariablesWhole) {
+  const Variable v = make(AUTO, A::SUM), w = make(ON_READ, A::SUM);
+  set_to_ids(w);
+  extended().update(
       v, [](at::Tensor& copy, const Variable& other) { copy.copy_(at::Tensor(other)); }, w);
-  EXPECT_EQ(components(v), (Numbers{0, 1})) << "read in the context of the copy";
+  Numbers expected;
+  for (const int owner : owners(v)) expected.push_back(first_here + owner);
+  EXPECT_EQ(components(v), expected) << "read in the context of the copy";
 }
 
-TEST(Update, OfAnOnReadVariableWorksOnTheRawComponents) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_READ, A::SUM);
-  world.strategy.extended().update(v, [](at::Tensor& copy) { copy.fill_(5); });
-  EXPECT_EQ(number(v), 10);
+TEST_ON_EACH_WORKER(Update, OfAnOnReadVariableWorksOnTheRawComponents) {
+  const Variable v = make(ON_READ, A::SUM);
+  extended().update(v, [](at::Tensor& copy) { copy.fill_(5); });
+  EXPECT_EQ(number(v), 5 * n);
 }
 
-TEST(Update, RefusesPerReplicaArguments) {
-  for (const VariableWords& world : {two_replicas(), central_storage()}) {
-    const Variable v = world.make(AUTO, A::NONE);
-    const auto ids = world.strategy.run([] { return VariableWords::id(); });
-    EXPECT_FAILS(world.strategy.extended().update(
-                     v, [](at::Tensor& copy, const at::Tensor& d) { copy.add_(d); }, ids),
-                 TypeError, "Expected value to be mirrored across replicas");
-    EXPECT_EQ(components(v), Numbers(2, 1));
-  }
+TEST_ON_EACH_WORKER(Update, RefusesPerReplicaArguments) {
+  const Variable v = make(AUTO, A::NONE);
+  const auto all = ids();
+  EXPECT_FAILS(extended().update(v, add_to_copy, all), TypeError,
+               "Expected value to be mirrored across replicas");
+  EXPECT_EQ(components(v), here(1));
 }
 
-TEST(Update, RefusesVariablesOfOthers) {
-  const auto nothing = [](at::Tensor&) {};
+TEST(Update, OfCentralStorageRefusesPerReplicaArguments) {
+  const VariableWords world = central_storage();
+  const Variable v = world.make(AUTO, A::NONE);
+  const auto ids = world.strategy.run([] { return id_tensor(); });
+  EXPECT_FAILS(world.strategy.extended().update(v, add_to_copy, ids), TypeError,
+               "Expected value to be mirrored across replicas");
+  EXPECT_EQ(components(v), Numbers(2, 1));
+}
+
+void expect_variables_of_others_refused(StrategyExtended& extended) {
   const Variable outside(1.0f);
-  for (const VariableWords& world : {two_replicas(), central_storage(), one_device()}) {
-    auto& extended = world.strategy.extended();
-    EXPECT_FAILS(extended.update(outside, nothing), ValueError, "created in this");
-    EXPECT_FAILS(extended.update(two_replicas().make(AUTO, A::SUM), nothing), ValueError,
-                 "created in this");
-  }
-  const Variable mirrored = two_replicas().make(AUTO, A::SUM);
-  EXPECT_FAILS(default_strategy().extended().update(mirrored, nothing), ValueError,
+  EXPECT_FAILS(extended.update(outside, update_nothing), ValueError, "created in this");
+  EXPECT_FAILS(extended.update(two_replicas().make(AUTO, A::SUM), update_nothing), ValueError,
                "created in this");
 }
 
-TEST(Update, InReplicasHappensOnceForAll) {
-  const VariableWords world = four_replicas_on_two_devices();
-  const Variable v = world.make(AUTO, A::NONE, at::scalar_tensor(5.0f));
-  auto& extended = world.strategy.extended();
-  const auto add = [](at::Tensor& copy, const at::Tensor& d) { return copy.add_(d).clone(); };
-  const auto returned = world.strategy.run([&] {
-    extended.update(v, add, at::scalar_tensor(2.0f));
-    const at::Tensor now = extended.update(v, add, at::scalar_tensor(1.0f));
-    extended.update(
+TEST_ON_EACH_WORKER(Update, RefusesVariablesOfOthers) {
+  expect_variables_of_others_refused(extended());
+  const Variable mine = make(AUTO, A::SUM);
+  EXPECT_FAILS(default_strategy().extended().update(mine, update_nothing), ValueError,
+               "created in this");
+  EXPECT_FAILS(two_replicas().strategy.extended().update(mine, update_nothing), ValueError,
+               "created in this");
+}
+
+TEST(Update, OfCentralStorageAndOneDeviceRefusesVariablesOfOthers) {
+  expect_variables_of_others_refused(central_storage().strategy.extended());
+  expect_variables_of_others_refused(one_device().strategy.extended());
+}
+
+TEST_ON_EACH_WORKER(Update, InReplicasHappensOnceForAll) {
+  const Variable v = make(AUTO, A::NONE, at::scalar_tensor(5.0f));
+  int calls = 0;
+  const auto add = [&](at::Tensor& copy, const at::Tensor& d) {
+    ++calls;
+    return copy.add_(d).clone();
+  };
+  const auto returned = strategy.run([&] {
+    extended().update(v, add, at::scalar_tensor(2.0f));
+    const at::Tensor now = extended().update(v, add, at::scalar_tensor(1.0f));
+    extended().update(
         v, [](at::Tensor& copy, float x) { copy.sub_(x); }, 3.0f);
     return now;
   });
-  EXPECT_EQ(numbers(returned), Numbers(4, 8));
-  EXPECT_EQ(components(v), Numbers(4, 5));
+  EXPECT_EQ(numbers(returned), here(8));
+  EXPECT_EQ(components(v), here(5));
+  EXPECT_EQ(calls, 2 * devices_of(v));
 }
 
-TEST(Update, InReplicasRefusesValuesThatDiffer) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(AUTO, A::SUM, at::scalar_tensor(5.0f));
-  auto& extended = world.strategy.extended();
-  const auto add = [](at::Tensor& copy, const at::Tensor& d) { copy.add_(d); };
-  EXPECT_FAILS(world.strategy.run([&] { extended.update(v, add, VariableWords::id()); }), TypeError,
-               "replica 1 differs");
-  const auto number = [&] {
-    extended.update(
-        v, [](at::Tensor&, int) {}, get_replica_context().replica_id_in_sync_group());
+TEST_ON_EACH_WORKER(Update, InReplicasTakesWhatAllReplicasHaveReduced) {
+  const Variable v = make(AUTO, A::NONE);
+  strategy.run([&] {
+    extended().update(v, add_to_copy, get_replica_context().all_reduce("SUM", id_tensor()));
+  });
+  EXPECT_EQ(components(v), here(1 + sum_of_ids()));
+}
+
+TEST_ON_EACH_WORKER(Update, InReplicasRefusesValuesThatDiffer) {
+  if (n == 1) return;
+  const Variable v = make(AUTO, A::SUM, at::scalar_tensor(5.0f));
+  const int other = extended().world().first_of(workers / 2) + 1;  // not the first of its worker
+  const std::string words = cat("replica ", other, " differs from replica ", other - 1);
+  const auto in_replicas = [&](const auto& update) {
+    return [&] {
+      update(id() == other);
+      get_replica_context().barrier();  // where the other workers wait
+    };
   };
-  EXPECT_FAILS(world.strategy.run(number), TypeError, "replica 1 differs");
-  EXPECT_EQ(components(v), Numbers(2, 5));
-}
-
-TEST(UpdateNonSlot, CallsTheFunctionOnceForEachDevice) {
-  const auto calls = [](const VariableWords& world) {
-    const Variable v = world.make(AUTO, A::SUM);
-    auto& extended = world.strategy.extended();
-    int count = 0;
-    const auto result = extended.update_non_slot(
-        extended.non_slot_devices({v}),
-        [&](float x) {
-          ++count;
-          return at::scalar_tensor(x);
-        },
-        3.0f);
-    EXPECT_EQ(number(result), 3);
-    return count;
+  const auto with_tensor = [&](bool differs) {
+    extended().update(v, add_to_copy, at::scalar_tensor(differs ? 1.0f : 0.0f));
   };
-  EXPECT_EQ(calls(two_replicas()), 2);
-  EXPECT_EQ(calls(four_replicas_on_two_devices()), 2);
-  EXPECT_EQ(calls(central_storage()), 1);
-  EXPECT_EQ(calls(one_device()), 1);
+  const auto with_number = [&](bool differs) {
+    extended().update(
+        v, [](at::Tensor& copy, int d) { copy.add_(d); }, differs ? 1 : 0);
+  };
+  EXPECT_REPLICA_FAILS(other, strategy.run(in_replicas(with_tensor)), TypeError, words);
+  EXPECT_REPLICA_FAILS(other, strategy.run(in_replicas(with_number)), TypeError, words);
+  EXPECT_EQ(components(v), here(5));
 }
 
-TEST(UpdateNonSlot, RefusesOtherDevicesAndPerReplicaArguments) {
-  const VariableWords world = two_replicas();
-  auto& extended = world.strategy.extended();
-  EXPECT_FAILS(extended.update_non_slot({"cpu:0"}, [] {}), ValueError, "non_slot_devices");
-  const auto ids = world.strategy.run([] { return VariableWords::id(); });
-  EXPECT_FAILS(extended.update_non_slot(
-                   {"cpu:0", "cpu:1"}, [](const at::Tensor&) {}, ids),
+struct UpdateNonSlot : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+};
+ON_ALL_LAYOUTS(UpdateNonSlot);
+
+/// How often update_non_slot calls its function.
+int calls_of_non_slot(StrategyExtended& extended, const Variable& v) {
+  int count = 0;
+  const auto result = extended.update_non_slot(
+      extended.non_slot_devices({v}),
+      [&](float x) {
+        ++count;
+        return at::scalar_tensor(x);
+      },
+      3.0f);
+  EXPECT_EQ(number(result), 3);
+  return count;
+}
+
+TEST_ON_EACH_WORKER(UpdateNonSlot, CallsTheFunctionOnceForEachDeviceOfTheWorker) {
+  const Variable v = make(AUTO, A::SUM);
+  EXPECT_EQ(calls_of_non_slot(extended(), v), devices_of(v));
+}
+
+TEST(UpdateNonSlot, CallsTheFunctionOnceWhereThereIsOneCopy) {
+  for (const VariableWords& world : {central_storage(), one_device()}) {
+    EXPECT_EQ(calls_of_non_slot(world.strategy.extended(), world.make(AUTO, A::SUM)), 1);
+  }
+}
+
+TEST_ON_EACH_WORKER(UpdateNonSlot, RefusesOtherDevicesAndPerReplicaArguments) {
+  EXPECT_FAILS(extended().update_non_slot({"cpu:7"}, [] {}), ValueError, "non_slot_devices");
+  const auto own = extended().non_slot_devices({});
+  const auto all = ids();
+  EXPECT_FAILS(extended().update_non_slot(
+                   own, [](const at::Tensor&) {}, all),
                TypeError, "Expected value to be mirrored across replicas");
-  EXPECT_EQ(update_non_slot_ungrouped(extended, {"cpu:0", "cpu:1"}, [] { return 1; }).size(), 2u);
+  EXPECT_EQ(static_cast<int>(update_non_slot_ungrouped(extended(), own, [] { return 1; }).size()),
+            n_here);
+}
+
+TEST(UpdateNonSlot, RefusesSomeOfTheDevices) {
+  EXPECT_FAILS(two_replicas().strategy.extended().update_non_slot({"cpu:0"}, [] {}), ValueError,
+               "non_slot_devices");
 }
 
 TEST(NonSlotDevices, AreAllOfAMirroredStrategyAndElsewhereTheFirstVariables) {
@@ -208,31 +292,28 @@ TEST(NonSlotDevices, AreAllOfAMirroredStrategyAndElsewhereTheFirstVariables) {
   EXPECT_FAILS(one.strategy.extended().non_slot_devices({}), ValueError, "no variables");
 }
 
-TEST(ColocateVarsWith, ChecksTheVariableAndTheScope) {
-  const VariableWords world = two_replicas();
-  auto& extended = world.strategy.extended();
-  const Variable v = world.make(AUTO, A::NONE), plain(1.0f);
-  EXPECT_FAILS(static_cast<void>(extended.colocate_vars_with(v)), RuntimeError,
+struct ColocateVarsWith : VariablesOnLayouts {
+  using VariablesOnLayouts::VariablesOnLayouts;
+};
+ON_ALL_LAYOUTS(ColocateVarsWith);
+
+TEST_ON_EACH_WORKER(ColocateVarsWith, ChecksTheVariableAndTheScope) {
+  const Variable v = make(AUTO, A::NONE), plain(1.0f);
+  EXPECT_FAILS(static_cast<void>(extended().colocate_vars_with(v)), RuntimeError,
                "Need to be inside");
-  auto scope = world.strategy.scope();
-  EXPECT_FAILS(static_cast<void>(extended.colocate_vars_with(plain)), ValueError,
+  auto scope = strategy.scope();
+  EXPECT_FAILS(static_cast<void>(extended().colocate_vars_with(plain)), ValueError,
                "`colocate_vars_with` must only be passed a variable created in this");
   {
-    const auto colocation = extended.colocate_vars_with(v);
+    const auto colocation = extended().colocate_vars_with(v);
     EXPECT_EQ(*Variable(1.0f).devices(), *v.devices());
     EXPECT_FAILS(scope.exit(), RuntimeError, "Variable creator scope nesting error");
   }
   scope.exit();
   const VariableWords other = two_replicas();
   const auto other_scope = other.strategy.scope();
-  EXPECT_FAILS(static_cast<void>(extended.colocate_vars_with(v)), RuntimeError, "Mixing different");
-}
-
-TEST(ReadVar, AggregatesOnReadAlsoInReplicas) {
-  const VariableWords world = two_replicas();
-  const Variable v = world.make(ON_READ, A::SUM);
-  world.strategy.run([&] { v.assign(3 + VariableWords::id()); });
-  EXPECT_EQ(number(world.strategy.extended().read_var(v)), 7);
+  EXPECT_FAILS(static_cast<void>(extended().colocate_vars_with(v)), RuntimeError,
+               "Mixing different");
 }
 
 }  // namespace

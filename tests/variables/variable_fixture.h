@@ -1,18 +1,27 @@
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "cohort/cohort.h"
 #include "tests/base/failing.h"
+#include "tests/distribute/layouts.h"
 
 namespace cohort {
 
 using Numbers = std::vector<double>;
 
-/// A strategy, and words for what is done with variables on it.
+constexpr Aggregation kAggregations[] = {Aggregation::NONE, Aggregation::SUM, Aggregation::MEAN,
+                                         Aggregation::ONLY_FIRST_REPLICA};
+
+/// The own replica's number, as a tensor.
+inline at::Tensor id_tensor() { return at::scalar_tensor(id(), at::kFloat); }
+
+/// Words for what is done with variables on a strategy.
 class VariableWords {
  public:
   explicit VariableWords(Strategy strategy) : strategy(std::move(strategy)) {}
@@ -24,17 +33,50 @@ class VariableWords {
     return Variable(initial, {.synchronization = synchronization, .aggregation = aggregation});
   }
 
-  /// Sets the components of an ON_READ variable to 0, 1, 2, …
+  /// Sets the components of an ON_READ variable to their replicas' numbers.
   void set_to_ids(const Variable& v) const {
-    strategy.run([&] { v.assign(id()); });
-  }
-
-  /// The own replica's number, as a tensor.
-  static at::Tensor id() {
-    return at::scalar_tensor(get_replica_context().replica_id_in_sync_group(), at::kFloat);
+    strategy.run([&] { v.assign(id_tensor()); });
   }
 
   Strategy strategy;
+};
+
+/// A test of variables that runs on all layouts.
+class VariablesOnLayouts : public OnLayouts {
+ public:
+  using OnLayouts::OnLayouts;
+  void after() { expect_usable(); }
+
+  /// As those of VariableWords. On workers, making a variable is a collective.
+  Variable make(Synchronization synchronization, Aggregation aggregation,
+                at::Tensor initial = at::scalar_tensor(1.0f)) const {
+    return VariableWords(strategy).make(synchronization, aggregation, std::move(initial));
+  }
+  void set_to_ids(const Variable& v) const { VariableWords(strategy).set_to_ids(v); }
+  StrategyExtended& extended() const { return strategy.extended(); }
+
+  /// After a run that failed: collectives outside of runs are called in the next epoch.
+  void begin_next_run() const {
+    strategy.run([] {});
+  }
+
+  /// The replicas' numbers, as values of theirs.
+  PerReplica<at::Tensor> ids() const {
+    return strategy.run([] { return id_tensor(); });
+  }
+  double sum_of_ids() const { return n * (n - 1) / 2.; }
+  double mean_of_ids() const { return (n - 1) / 2.; }
+
+  /// This number, once for each replica of this worker.
+  Numbers here(double number) const { return Numbers(n_here, number); }
+
+  /// What the function makes of each number of this worker's replicas.
+  template <class F>
+  Numbers each_here(F&& number_of) const {
+    Numbers all;
+    for (const int replica : ids_here()) all.push_back(number_of(replica));
+    return all;
+  }
 };
 
 /// The first element of each component.
@@ -45,6 +87,18 @@ inline Numbers components(const Variable& v) {
   }
   return numbers;
 }
+
+/// For each component, the first one on the same device: the number of the copy in `update`.
+inline std::vector<int> owners(const Variable& v) {
+  const std::vector<Device>& devices = *v.devices();
+  std::vector<int> first;
+  for (const Device& device : devices) {
+    first.push_back(std::find(devices.begin(), devices.end(), device) - devices.begin());
+  }
+  return first;
+}
+
+inline Numbers numbers(const std::vector<int>& values) { return {values.begin(), values.end()}; }
 
 inline double number(const at::Tensor& tensor) { return tensor.item<double>(); }
 
@@ -59,11 +113,9 @@ inline Numbers numbers(const PerReplica<at::Tensor>& values) {
   return all;
 }
 
-inline VariableWords two_replicas() { return VariableWords(MirroredStrategy({"cpu:0", "cpu:1"})); }
-inline VariableWords four_replicas_on_two_devices() {
-  return VariableWords(MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 4}));
-}
+inline VariableWords two_replicas() { return VariableWords(mirrored(2)); }
 inline VariableWords central_storage() {
+  configure({.cpu_devices = 8});
   return VariableWords(CentralStorageStrategy({.compute_devices = {"cpu:0", "cpu:1"}}));
 }
 inline VariableWords one_device() { return VariableWords(OneDeviceStrategy("cpu:0")); }
