@@ -81,22 +81,23 @@ std::vector<at::Tensor> ReplicatedModule::aggregated_buffers(const char* where) 
   return aggregated;
 }
 
-ReplicatedModule::AggregatedBuffers::AggregatedBuffers(const ReplicatedModule& model)
+ReplicatedModule::AggregatedBuffers::AggregatedBuffers(const ReplicatedModule& model,
+                                                       const char* where)
     : model_(model) {
-  if (model.strategy().num_replicas_in_sync() > 1) model.show_aggregated_buffers();
+  if (model.strategy().num_replicas_in_sync() > 1) model.show_aggregated_buffers(where);
 }
 
 ReplicatedModule::AggregatedBuffers::~AggregatedBuffers() {
   if (model_.strategy().num_replicas_in_sync() > 1) model_.hide_aggregated_buffers();
 }
 
-void ReplicatedModule::show_aggregated_buffers() const {
+void ReplicatedModule::show_aggregated_buffers(const char* where) const {
   const MutexLock lock(aggregated_mutex_);
-  if (aggregated_users_ == 0) {
+  if (aggregated_users_ == 0 && model_copies_->replica(0).buffers() > 0) {
     model_copies_->settle_buffers();
-    model_copies_->follow_chief();
+    model_copies_->follow_chief(where);
     const at::NoGradGuard no_grad;
-    const auto values = aggregated_buffers("a forward pass outside of strategy.run");
+    const auto values = aggregated_buffers(where);
     std::size_t next = 0;
     for (auto& entry : replicas_[0]->named_buffers()) {
       at::Tensor& buffer = entry.value();
@@ -114,12 +115,14 @@ void ReplicatedModule::hide_aggregated_buffers() const {
   const MutexLock lock(aggregated_mutex_);
   if (--aggregated_users_ > 0) return;
   const at::NoGradGuard no_grad;
-  for (Aggregated& entry : aggregated_) {
+  for (std::size_t b = 0; b < aggregated_.size(); ++b) {
+    const Aggregated& entry = aggregated_[b];
     const at::Tensor value = entry.buffer.data();
     entry.buffer.set_data(entry.own);
     const bool is_same_kind =
         value.scalar_type() == entry.own.scalar_type() && value.sizes() == entry.own.sizes();
     if (is_same_kind && same_bits(value, entry.aggregated)) continue;
+    model_copies_->note_changed_buffer(static_cast<int>(b));
     for (const auto& replica : replicas_) {
       at::Tensor own = replica->named_buffers()[entry.name];
       if (is_same_kind) {

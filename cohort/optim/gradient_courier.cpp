@@ -5,31 +5,32 @@
 
 namespace cohort {
 
-GradientCourier::GradientCourier(World& world, int buckets, Carry carry)
+GradientCourier::GradientCourier(World& world, std::unique_ptr<WorldLane> lane, int buckets,
+                                 Carry carry)
     : world_(world),
       buckets_(buckets),
       carry_(std::move(carry)),
-      lane_(world.make_lane()),
+      lane_(std::move(lane)),
       ready_(buckets, 0) {
-  if (!world.holds_root()) thread_ = std::thread([this] { run(); });
+  if (!world.holds_root()) threads_.start([this] { run(); });
 }
 
-void GradientCourier::end() {
+GradientCourier::~GradientCourier() {
   {
     const MutexLock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
-  if (!thread_.joinable()) return;
-  lane_->abandon();
-  thread_.join();
+  if (!threads_.empty()) lane_->abandon();
+  threads_.join();
 }
 
 void GradientCourier::make_ready(int bucket) {
-  if (!thread_.joinable()) return;
+  if (threads_.empty()) return;
   {
     const MutexLock lock(mutex_);
     ready_[bucket] = 1;
+    epoch_ = world_.epoch();
   }
   changed_.notify_all();
 }
@@ -40,7 +41,7 @@ void GradientCourier::begin_round() {
 }
 
 void GradientCourier::wait() {
-  if (!thread_.joinable()) return;
+  if (threads_.empty()) return;
   const MutexLock lock(mutex_);
   while (next_ < buckets_ && !error_) changed_.wait(mutex_);
   begin_round();
@@ -48,10 +49,11 @@ void GradientCourier::wait() {
 }
 
 void GradientCourier::start_over() {
-  if (!thread_.joinable()) return;
+  if (threads_.empty()) return;
   const MutexLock lock(mutex_);
   if (is_busy_) lane_->abandon();
   while (is_busy_) changed_.wait(mutex_);
+  lane_->resume();
   begin_round();
   error_ = nullptr;
 }
@@ -74,6 +76,7 @@ std::optional<int> GradientCourier::next_bucket() {
   while (!ending_ && (error_ || next_ == buckets_ || !ready_[next_])) changed_.wait(mutex_);
   if (ending_) return std::nullopt;
   is_busy_ = true;
+  lane_->only_in(epoch_);
   return next_;
 }
 

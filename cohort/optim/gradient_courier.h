@@ -1,13 +1,14 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include "cohort/base/cond_var.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
 #include "cohort/collectives/world_lane.h"
 
@@ -21,13 +22,16 @@ namespace cohort {
 ///
 /// Where one worker holds all replicas there is nothing to take anywhere: no thread is made, and
 /// `wait` returns at once.
+///
+/// The destructor ends the thread; it must not be called in the child of a `fork`: hold it as
+/// UsedByThreads<GradientCourier>.
 class GradientCourier {
  public:
   /// `carry(bucket, lane)` adds up a bucket over the workers, in the courier's thread.
   using Carry = std::function<void(int bucket, WorldLane& lane)>;
 
-  GradientCourier(World& world, int buckets, Carry carry);
-  ~GradientCourier() { end(); }
+  GradientCourier(World& world, std::unique_ptr<WorldLane> lane, int buckets, Carry carry);
+  ~GradientCourier();
   GradientCourier(const GradientCourier&) = delete;
   GradientCourier& operator=(const GradientCourier&) = delete;
 
@@ -40,9 +44,6 @@ class GradientCourier {
   /// Forgets the round. Only when it has failed on all workers, or can't have begun: the thread
   /// gives up what it waits for then.
   void start_over();
-
-  /// Ends what is under way, and the thread.
-  void end();
 
   /// The lane's number, alike on all workers.
   WorldLane& lane() const { return *lane_; }
@@ -66,7 +67,8 @@ class GradientCourier {
   bool is_busy_ COHORT_GUARDED_BY(mutex_) = false;  // it is on its way
   bool ending_ COHORT_GUARDED_BY(mutex_) = false;
   std::exception_ptr error_ COHORT_GUARDED_BY(mutex_);
-  std::thread thread_;
+  std::uint32_t epoch_ COHORT_GUARDED_BY(mutex_) = 0;  // of the world, in which they became ready
+  OwnThreads threads_;  // one, or none; last: it uses all of the above
 };
 
 }  // namespace cohort

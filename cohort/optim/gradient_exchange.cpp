@@ -108,6 +108,16 @@ Report read(ConstBytes bytes) {
 
 }  // namespace
 
+/// All workers find that out.
+void GradientExchange::throw_different_steps() const {
+  const InvalidArgument error(where(),
+                              "workers step different optimizers: the replicas must step the same "
+                              "optimizer");
+  reducers_[0]->world().fail_alike(error.what());
+  for (GradientReducer* reducer : reducers_) reducer->start_over();
+  throw error;
+}
+
 /// Repeated if some worker has reached what another has not: all of them see that.
 void GradientExchange::agree_with_workers(const World& world) {
   const auto by_id = [](const GradientReducer* a, const GradientReducer* b) {
@@ -143,10 +153,16 @@ void GradientExchange::agree_with_workers(const World& world) {
     for (const auto& [id, known] : all) {
       if (known.first == world.workers()) continue;
       is_complete = false;
-      if (auto reducer = GradientReducer::find(world, id)) {
-        add_if_new(reducers_, reducer.get());
-        alive_.push_back(std::move(reducer));
+      if (occasion_ == Occasion::STEP) throw_different_steps();
+      auto reducer = GradientReducer::find(world, id);
+      if (!reducer) {
+        throw InvalidArgument(
+            where(),
+            "another worker has gradients of an optimizer that this one has destroyed, or "
+            "never made: make and destroy the same ones on every worker");
       }
+      add_if_new(reducers_, reducer.get());
+      alive_.push_back(std::move(reducer));
     }
     if (!is_complete) {
       take_gradients();

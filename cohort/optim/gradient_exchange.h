@@ -46,6 +46,7 @@ class GradientExchange : public collectives::Contribution {
   }
   void agree_on_reducers(std::span<Contribution* const> all);
   void agree_with_workers(const World& world);
+  [[noreturn]] void throw_different_steps() const;
   void take_gradients();
   void bring_to_all(std::span<Contribution* const> all);
 

@@ -55,6 +55,16 @@ struct GradientReducer::Hooks {
   std::vector<torch_compat::NodePtr> accumulators;
 };
 
+namespace {
+
+/// In a run it is made in a collective of the replicas (Model::update).
+std::unique_ptr<WorldLane> make_lane(StrategyExtended& strategy) {
+  const World::Turn turn = strategy.take_turn();
+  return strategy.world().make_lane("what sums a model's gradients (an optimizer's constructor)");
+}
+
+}  // namespace
+
 GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable parameters,
                                  std::vector<std::string> names, std::vector<int> owner_of,
                                  const OptimizerOptions& options)
@@ -76,7 +86,7 @@ GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable paramet
       sums_(parameters_.size(), std::vector<at::Tensor>(names_.size())),
       taken_(parameters_.size()),
       named_unused_(names_.size(), 0),
-      courier_(world(), static_cast<int>(buckets_.size()),
+      courier_(world(), make_lane(strategy), static_cast<int>(buckets_.size()),
                [this](int bucket, WorldLane& lane) { carry_bucket(bucket, lane); }) {
   for (const int owner : owner_of_) ++users_of_[owner];
   start_round();
@@ -85,7 +95,7 @@ GradientReducer::GradientReducer(StrategyExtended& strategy, TensorTable paramet
   install_hooks();
 }
 
-GradientReducer::~GradientReducer() { courier_.end(); }
+GradientReducer::~GradientReducer() = default;
 
 namespace {
 
@@ -127,6 +137,7 @@ std::vector<std::unique_ptr<GradientReducer::Bucket>> GradientReducer::filled_bu
     for (const int p : bucket.parameters) {
       bucket_of_[p] = number;
       layout.add(names_[p]);
+      layout.add(c10::toString(parameters_[0][p].scalar_type()));
       for (const std::int64_t size : parameters_[0][p].sizes()) layout.add_number(size);
       for (const std::int64_t stride : parameters_[0][p].strides()) layout.add_number(stride);
     }
@@ -186,7 +197,7 @@ void GradientReducer::start_round() {
 
 /// `.grad` is what it was before the round.
 void GradientReducer::forget_round() {
-  courier_.start_over();
+  courier_->start_over();
   for (ReplicaGradients& own : own_) own.forget_pass();
   for (auto& gradients : gradients_) std::fill(gradients.begin(), gradients.end(), at::Tensor());
   for (auto& sums : sums_) std::fill(sums.begin(), sums.end(), at::Tensor());
@@ -293,7 +304,7 @@ void GradientReducer::arrive(int replica, Bucket& bucket) {
   if (arrived == replicas()) {
     if (!can_be_cut(bucket)) return;
     bucket.ready.store(true, std::memory_order_release);
-    courier_.make_ready(bucket_of_[bucket.parameters[0]]);
+    courier_->make_ready(bucket_of_[bucket.parameters[0]]);
   } else {
     sum_ready_buckets([&] { return bucket.arrived.load(std::memory_order_relaxed) == arrived; });
   }
@@ -317,16 +328,17 @@ void GradientReducer::sum_ready_buckets(FunctionRef<bool()> still_ahead) {
 void GradientReducer::fold(int replica, Bucket& bucket) {
   const ReplicaLayout& layout = strategy_.layout();
   const ReductionTree tree(layout.global());
-  const int first = layout.first(), last = first + layout.local() - 1;
+  const World& world = layout.world();
   bucket.has_come[replica] = 1;
   bucket.node_size[replica] = 1;
-  tree.climb({first + replica, first + replica + 1}, [&](Node left, Node right) {
-    if (left.lo < first || right.hi - 1 > last) return false;
-    const bool one_device = layout.copy_of(left.lo - first) == layout.copy_of(right.hi - 1 - first);
-    int &left_size = bucket.node_size[left.lo - first],
-        &right_size = bucket.node_size[right.lo - first];
+  const int id = world.id_of(replica);
+  tree.climb({id, id + 1}, [&](Node left, Node right) {
+    if (!world.has(left.lo) || !world.has(right.hi - 1)) return false;
+    const int at_left = world.place_of(left.lo), at_right = world.place_of(right.lo);
+    const bool one_device = layout.copy_of(at_left) == layout.copy_of(world.place_of(right.hi - 1));
+    int &left_size = bucket.node_size[at_left], &right_size = bucket.node_size[at_right];
     if (!one_device || left_size != left.size() || right_size != right.size()) return false;
-    fold_pair(left.lo - first, right.lo - first, bucket);
+    fold_pair(at_left, at_right, bucket);
     left_size += std::exchange(right_size, 0);
     return true;
   });
@@ -392,11 +404,10 @@ ParameterState& ParameterState::operator+=(const ParameterState& other) {
 }
 
 ParameterState GradientReducer::state_of(int parameter) const {
-  const int first = strategy_.layout().first();
   ParameterState state;
   for (int r = 0; r < replicas(); ++r) {
     const bool has_one = members_[r].fresh[parameter];
-    (has_one ? state.with : state.without) = first + r;
+    (has_one ? state.with : state.without) = world().id_of(r);
     const at::Tensor& gradient = gradients_[r][parameter];  // undefined once it was folded
     if (has_one && gradient.defined() && !gradient.is_sparse()) state.has_dense = 1;
   }
@@ -454,8 +465,8 @@ void GradientReducer::sum_piece(const GradientPiece& piece) {
 void GradientReducer::carry(std::vector<const GradientPiece*>& pieces) {
   const bool any = std::find(skipped_.begin(), skipped_.end(), 0) != skipped_.end();
   if (world().holds_root() || !any) return;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) courier_.make_ready(static_cast<int>(b));
-  courier_.wait();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) courier_->make_ready(static_cast<int>(b));
+  courier_->wait();
   for (const auto& bucket : buckets_) {
     for (const GradientPiece& piece : bucket->whole) {
       if (!skipped_[piece.front().parameter]) pieces.push_back(&piece);

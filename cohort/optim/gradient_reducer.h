@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/base/function_ref.h"
+#include "cohort/base/home_process.h"
 #include "cohort/base/mutex.h"
 #include "cohort/base/torch_compat.h"
 #include "cohort/distribute/strategy.h"
@@ -143,7 +144,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
 
   World& world() const { return strategy_.world(); }
   /// A number that is alike on all workers, and the reducer that has it; null if it is gone.
-  Lane id() const { return courier_.lane().lane(); }
+  Lane id() const { return courier_->lane().lane(); }
   static std::shared_ptr<GradientReducer> find(const World& world, Lane id);
   /// Makes it one that `find` finds; once, when a shared pointer has it.
   void enlist();
@@ -236,7 +237,7 @@ class GradientReducer : public std::enable_shared_from_this<GradientReducer> {
   Mutex run_mutex_;
   std::atomic<std::uint64_t> run_{0};  // the last one with a part in the round; see run_mutex_
 
-  GradientCourier courier_;  // last: its thread uses everything above
+  UsedByThreads<GradientCourier> courier_;  // last: its thread uses everything above
 };
 
 }  // namespace cohort

@@ -29,8 +29,8 @@ GradientSum::GradientSum(const ReplicaLayout& layout, const TensorTable& paramet
     std::vector<Node> folded;
     for (int device = 0; device < layout.copies(); ++device) {
       const int end = device + 1 < layout.copies() ? layout.owner_of(device + 1) : count;
-      const int first = std::max(node.lo, layout.first() + layout.owner_of(device));
-      const int last = std::min(node.hi, layout.first() + end);
+      const int first = std::max(node.lo, layout.id_of(layout.owner_of(device)));
+      const int last = std::min(node.hi, layout.id_of(end));
       if (first >= last) continue;
       for (const Node part : tree.subtrees(first, last)) folded.push_back(part);
     }
@@ -188,7 +188,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& gradient) {
 /// All workers lay the elements of a gradient out as those of the parameter.
 void GradientSum::take_layout_of_parameter(Node node, int parameter) const {
   at::Tensor& gradient = gradient_of(node, parameter);
-  const at::Tensor& own = parameters_[node.lo - world_.first()][parameter];
+  const at::Tensor& own = parameters_[world_.place_of(node.lo)][parameter];
   if (spmd::is_sharded(own)) {
     std::vector<at::Tensor> tiles;
     for (const at::Tensor& tile : spmd::impl(gradient)->tiles()) tiles.push_back(tile.contiguous());
@@ -234,7 +234,7 @@ void GradientSum::add_sparse_workers(WorldLane& lane, const std::string& call,
 }
 
 void GradientSum::finish(int parameter, Range range) const {
-  const at::Tensor& total = gradients_[0][parameter];
+  const at::Tensor total = gradients_[0][parameter];  // not what its base is added to
   const bool are_alike = std::all_of(owners_.begin(), owners_.end(), [&](int r) {
     return alike(total, gradients_[r][parameter]) &&
            (!base(r, parameter).defined() || alike(total, base(r, parameter)));

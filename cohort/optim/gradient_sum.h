@@ -73,7 +73,7 @@ class GradientSum {
   void add_sparse_workers(WorldLane& lane, const std::string& call, int parameter) const;
   void take_layout_of_parameter(collectives::Node node, int parameter) const;
   at::Tensor& gradient_of(collectives::Node node, int parameter) const {
-    return gradients_[node.lo - world_.first()][parameter];
+    return gradients_[world_.place_of(node.lo)][parameter];
   }
   const at::Tensor& base(int replica, int parameter) const {
     return replicas_[replica].base(parameter);

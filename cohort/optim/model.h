@@ -155,8 +155,11 @@ class Model {
       if (is_foreign) model.require_evaluation();
       // Those of all workers only for a forward pass: what else is asked for may be asked by one.
       const bool is_collective = !model.strategy().world().holds_root();
-      if (purpose == READS || !is_collective) buffers_.emplace(model);
+      if (purpose == READS || !is_collective) {
+        buffers_.emplace(model, "a forward pass outside of strategy.run");
+      }
       spreads_ = purpose == WRITES && !is_foreign;
+      if (spreads_) model.model_copies().hand_out_parameters();
     }
     ~Access() {
       buffers_.reset();
@@ -234,22 +237,16 @@ class Model {
   StateDict state_dict() const { return shared_->state_dict(); }
   void load_state_dict(const StateDict& state) { shared_->load_state_dict(state); }
 
-  /// Writes them to a file, in LibTorch's own format: `torch::load(module, path)` reads it too.
+  /// Writes them to a file, in LibTorch's own format: `torch::load(module, path)` reads it too. Of
+  /// several workers the chief writes it; it is there when the call returns on any of them.
   /// Throws NotFound when it can't be written, and ValueError for names that LibTorch writes but
   /// can't read again, such as "in".
   void save(const std::string& path) const { save_module(*shared_, path); }
 
   /// Sets all of them, on all replicas, from such a file; any strategy, and any number of replicas,
-  /// may have written it. Throws NotFound or InvalidArgument when it can't be read, and ValueError
-  /// for tensors that do not fit, before anything is changed.
-  void load(const std::string& path) {
-    try {
-      load_state_dict(read_module_file(path));
-    } catch (ValueError& error) {
-      error.add_note(cat("in ", path));
-      throw;
-    }
-  }
+  /// may have written it. Of several workers the chief reads it. Throws NotFound or InvalidArgument
+  /// when it can't be read, and ValueError for tensors that do not fit, before anything is changed.
+  void load(const std::string& path) { load_module(*shared_, path); }
 
   /// Prints the module's layers.
   friend std::ostream& operator<<(std::ostream& out, const Model& model) {
@@ -265,10 +262,14 @@ class Model {
 
   template <class Make>
   Model(Built, Make&& make, const ModelOptions& options)
-      : shared_(std::make_shared<ReplicatedModule>(make, options)) {}
+      : shared_(std::make_shared<ReplicatedModule>(make, options)) {
+    shared_->enlist();
+  }
   template <class Make>
   Model(Built, std::shared_ptr<Module> first, Make&& make, const ModelOptions& options)
-      : shared_(std::make_shared<ReplicatedModule>(std::move(first), make, options)) {}
+      : shared_(std::make_shared<ReplicatedModule>(std::move(first), make, options)) {
+    shared_->enlist();
+  }
 
   torch::nn::Module& handed_out() const {
     if (!shared_->running_replica()) shared_->model_copies().hand_out_parameters();

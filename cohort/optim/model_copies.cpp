@@ -4,6 +4,8 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <utility>
 
 #include "cohort/base/error.h"
@@ -44,13 +46,26 @@ ModelCopies::ModelCopies(ReplicatedModule& model)
     : model_(model),
       is_watched_(!model.strategy().standing_context()),
       watches_(model.replicas_.size()),
-      has_chief_(!model.strategy().world().holds_root()) {
+      has_chief_(!model.strategy().world().holds_root()),
+      epoch_(model.strategy().world().epoch()) {
   for (std::size_t r = 0; r < watches_.size(); ++r) watches_[r].look_at(*model.replicas_[r]);
 }
 
 const ModuleWatch& ModelCopies::copy(int copy) const { return watches_[model_.owner_of(copy)]; }
 
 // Runs.
+
+/// What can't be settled is an error of those who use the model.
+void ModelCopies::prepare_run(std::uint64_t run_serial) {
+  const MutexLock lock(mutex_);
+  try {
+    settle_locked();
+  } catch (const ValueError&) {
+    return;
+  }
+  follow_chief_locked("strategy.run");
+  run_.store(run_serial, std::memory_order_release);
+}
 
 void ModelCopies::enter_run(ReplicaContext& replica) {
   if (!is_watched_) return;
@@ -61,7 +76,6 @@ void ModelCopies::enter_run(ReplicaContext& replica) {
     const MutexLock lock(mutex_);
     if (run_.load(std::memory_order_relaxed) != run) {
       settle_locked();
-      follow_chief_locked();
       run_.store(run, std::memory_order_release);
     }
   }
@@ -88,7 +102,7 @@ void ModelCopies::refuse_write(int replica, int parameter) {
   note_half_written();
   throw RuntimeError(
       "Model", cat("parameter ", watches_[replica].name(parameter), " of replica ",
-                   model_.strategy().layout().first() + replica,
+                   model_.strategy().layout().id_of(replica),
                    " was written to inside strategy.run(), but the replicas of a device share its "
                    "memory: change it by model.update(fn), which calls fn once for each copy, by "
                    "an optimizer, or outside of run"));
@@ -136,28 +150,67 @@ std::uint64_t ModelCopies::hash_of_parameters() const {
   return std::max<std::uint64_t>(hash.value(), 1);
 }
 
-void ModelCopies::follow_chief() {
+void ModelCopies::note_chiefs() {
+  const MutexLock lock(mutex_);
+  for (ModuleWatch& watch : watches_) watch.note_parameters();
+  watches_[0].note_buffers();
+  parameters_changed_ = false;
+  buffers_changed_.clear();
+  handed_out_.clear();
+  handed_out_hash_ = 0;
+}
+
+void ModelCopies::note_changed_parameters() {
+  const MutexLock lock(mutex_);
+  parameters_changed_ = has_chief_;
+}
+
+void ModelCopies::note_changed_buffer(int buffer) {
+  const MutexLock lock(mutex_);
+  if (has_chief_) buffers_changed_.insert(buffer);
+}
+
+void ModelCopies::follow_chief(std::string_view where) {
   if (!is_watched_) return;
   const World::Turn turn = model_.strategy().take_turn();
   const MutexLock lock(mutex_);
-  follow_chief_locked();
+  follow_chief_locked(where);
 }
 
-void ModelCopies::follow_chief_locked() {
+void ModelCopies::follow_chief_locked(std::string_view where) {
+  if (has_chief_ && epoch_ != model_.strategy().world().epoch()) agree_on_changes(where);
   if (!parameters_changed_ && buffers_changed_.empty()) return;
   const PlainMode plain;
-  if (std::exchange(parameters_changed_, false)) {
-    model_.take_chiefs_parameters();
+  if (parameters_changed_) {
+    model_.take_chiefs_parameters(where);
     for (ModuleWatch& watch : watches_) watch.note_parameters();
+    parameters_changed_ = false;
   }
-  const auto buffers = std::exchange(buffers_changed_, {});
+  if (buffers_changed_.empty()) return;
   std::vector<at::Tensor> values;
-  for (const int b : buffers) values.push_back(watches_[0].buffer(b).data());
-  if (values.empty()) return;
+  for (const int b : buffers_changed_) values.push_back(watches_[0].buffer(b).data());
   broadcast_over_world(model_.strategy().world().replicas_lane(),
-                       "the buffers of a model that were written to", values);
-  for (const int b : buffers) follow_buffer(b);
+                       cat(where, ": the buffers of a model that were written to"), values);
+  for (const int b : buffers_changed_) follow_buffer(b);
+  buffers_changed_.clear();
   watches_[0].note_buffers();
+}
+
+/// What any worker has changed, or has other values of, all take from the chief.
+void ModelCopies::agree_on_changes(std::string_view where) {
+  World& world = model_.strategy().world();
+  std::vector<std::uint64_t> mine{hash_of_parameters(), parameters_changed_};
+  mine.insert(mine.end(), buffers_changed_.begin(), buffers_changed_.end());
+  const auto all = world.replicas_lane().all_gather(
+      cat(where, ": what was changed in a model by a run that failed"),
+      std::as_bytes(std::span(mine)));
+  for (const auto& bytes : all) {
+    std::vector<std::uint64_t> theirs(bytes.size() / sizeof(std::uint64_t));
+    std::memcpy(theirs.data(), bytes.data(), bytes.size());
+    if (theirs[0] != mine[0] || theirs[1] != 0) parameters_changed_ = true;
+    buffers_changed_.insert(theirs.begin() + 2, theirs.end());
+  }
+  epoch_ = world.epoch();
 }
 
 void ModelCopies::hand_out_buffers() {
@@ -257,7 +310,19 @@ bool ModelCopies::follow_parameter(int replica, int parameter, bool compare) {
   return is_other_kind;
 }
 
+/// Those that the module did not have before become the chief's.
+void ModelCopies::note_other_buffers(const std::vector<at::Tensor>& before) {
+  for (int b = 0; has_chief_ && b < watches_[0].buffers(); ++b) {
+    const at::Tensor& own = watches_[0].buffer(b);
+    const bool is_known = std::any_of(before.begin(), before.end(),
+                                      [&](const at::Tensor& known) { return known.is_same(own); });
+    if (!is_known) buffers_changed_.insert(b);
+  }
+}
+
 void ModelCopies::follow_structure() {
+  std::vector<at::Tensor> buffers;
+  for (int b = 0; b < watches_[0].buffers(); ++b) buffers.push_back(watches_[0].buffer(b));
   for (int r = 1; r < model_.replicas(); ++r) {
     cohort::follow_structure(*model_.replicas_[0], watches_[0], *model_.replicas_[r]);
   }
@@ -270,6 +335,7 @@ void ModelCopies::follow_structure() {
     for (int r = 0; r < model_.replicas(); ++r) model_.place_gradients(r, watches_[r]);
   }
   for (int r = 0; r < model_.replicas(); ++r) watches_[r].look_at(*model_.replicas_[r]);
+  note_other_buffers(buffers);
 }
 
 // Buffers.
@@ -288,7 +354,7 @@ void ModelCopies::settle_buffers_locked() {
   for (int b = 0; b < first.buffers(); ++b) {
     if (!is_buffer_changed(b)) continue;
     follow_buffer(b);
-    if (has_chief_) buffers_changed_.push_back(b);
+    if (has_chief_) buffers_changed_.insert(b);
   }
   handed_out_.clear();
   first.note_buffers();

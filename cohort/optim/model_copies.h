@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "cohort/base/mutex.h"
@@ -26,13 +28,19 @@ class ReplicatedModule;
 /// their own, and stays.
 ///
 /// In a job of several workers, what was changed outside of a run then becomes the chief's, before
-/// the next run uses the model, or when its state is read: a collective (`follow_chief`), which a
-/// worker that has changed nothing does not take part in.
+/// the next run, or when the model's state is read: a collective, which a worker that has changed
+/// nothing does not take part in. A run that fails may stop some workers in the middle of a change,
+/// or of that collective, so all take part once after it.
 ///
 /// A model of the default strategy is a plain module: nothing is watched there.
 class ModelCopies {
  public:
   explicit ModelCopies(ReplicatedModule& model);
+
+  /// Before a run of several workers: settles what was done outside, and takes the chief's values
+  /// of it. Here, since in a run the workers may use models in different orders, or not all of
+  /// them.
+  void prepare_run(std::uint64_t run_serial);
 
   /// A replica uses the model: settles what was done outside, on the first use in a run.
   void enter_run(ReplicaContext& replica);
@@ -58,8 +66,16 @@ class ModelCopies {
   /// has cleared. What fails is left to `settle`.
   void settle_counted() noexcept;
 
-  /// Takes the chief's values of what `settle` has found changed since the last time.
-  void follow_chief();
+  /// Takes the chief's values of what was changed outside of replicas since the last time: found by
+  /// `settle`, or noted. `where` is the user's call.
+  void follow_chief(std::string_view where);
+
+  /// All parameters and buffers are the chief's now, on every worker.
+  void note_chiefs();
+
+  /// Outside of replicas: what `end_writing` has accepted, and a buffer's value.
+  void note_changed_parameters();
+  void note_changed_buffer(int buffer);
 
   /// Accepts replica 0's buffers as they are: what was written to them until now is its own.
   void note_buffers();
@@ -88,10 +104,12 @@ class ModelCopies {
  private:
   void note_half_written() { may_differ_.store(true, std::memory_order_relaxed); }
   void settle_locked() COHORT_REQUIRES(mutex_);
-  void follow_chief_locked() COHORT_REQUIRES(mutex_);
+  void follow_chief_locked(std::string_view where) COHORT_REQUIRES(mutex_);
+  void agree_on_changes(std::string_view where) COHORT_REQUIRES(mutex_);
   std::uint64_t hash_of_parameters() const COHORT_REQUIRES(mutex_);
   void settle_buffers_locked() COHORT_REQUIRES(mutex_);
   void follow_structure() COHORT_REQUIRES(mutex_);
+  void note_other_buffers(const std::vector<at::Tensor>& before) COHORT_REQUIRES(mutex_);
   bool follow_parameter(int replica, int parameter, bool compare) COHORT_REQUIRES(mutex_);
   void follow_buffer(int buffer) COHORT_REQUIRES(mutex_);
   bool is_buffer_changed(int buffer) const COHORT_REQUIRES(mutex_);
@@ -115,7 +133,8 @@ class ModelCopies {
   const bool has_chief_;
   std::uint64_t handed_out_hash_ COHORT_GUARDED_BY(mutex_) = 0;  // of the parameters, or 0
   bool parameters_changed_ COHORT_GUARDED_BY(mutex_) = false;
-  std::vector<int> buffers_changed_ COHORT_GUARDED_BY(mutex_);
+  std::set<int> buffers_changed_ COHORT_GUARDED_BY(mutex_);
+  std::uint32_t epoch_ COHORT_GUARDED_BY(mutex_);  // of the world, when all agreed on the above
 };
 
 }  // namespace cohort

@@ -162,6 +162,7 @@ void ModelUpdate::run_outside(ReplicatedModule::Change fn, const ReplicatedModul
   }
   if (other) other->model_copies().settle();
   change_copy(0, fn, other);
+  model_.model_copies().note_changed_parameters();
   model_.model_copies().hand_out_parameters();
   model_.model_copies().settle();
 }

@@ -9,6 +9,7 @@
 #include "cohort/optim/gradient_reducer.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/model_update.h"
+#include "cohort/optim/replica_training.h"
 #include "cohort/optim/replicated_module.h"
 
 namespace cohort {
@@ -21,7 +22,10 @@ ReplicaContext* ReplicatedModule::running_replica() const {
 
 int ReplicatedModule::index_of_current() const {
   ReplicaContext* const replica = replica_context_or_null();
-  if (!replica || &replica->extended() != strategy_.get()) return 0;
+  if (!replica || &replica->extended() != strategy_.get()) {
+    if (is_in_foreign_run()) ReplicaTraining::of(*replica).use_foreign(*this);
+    return 0;
+  }
   if (replica->in_run()) model_copies_->enter_run(*replica);
   return replica->local_id();
 }
@@ -63,14 +67,13 @@ void ReplicatedModule::require_evaluation() const {
       std::any_of(parameters.begin(), parameters.end(),
                   [](const at::Tensor& parameter) { return parameter.requires_grad(); });
   if (!has_gradients && !changes_statistics(module)) return;
-  throw RuntimeError(
-      "Model",
-      cat("used for training inside the strategy.run() of a ",
-          replica_context_or_null()->extended().name(), ", but it was made in the scope of ",
-          strategy_->standing_context() ? "no strategy" : "another " + strategy_->name(),
-          ", so that replicas would change one module at the same time: make it while `auto scope "
-          "= strategy.scope();` lives; to evaluate it, ",
-          has_gradients ? "use torch::NoGradGuard or model.freeze()" : "call model.eval() before"));
+  throw_used_in_foreign_run(
+      "used for training", replica_context_or_null()->extended(), *strategy_,
+      has_gradients ? "use torch::NoGradGuard or model.freeze()" : "call model.eval() before");
+}
+
+std::shared_ptr<ForeignUse> ReplicatedModule::foreign_use(const ReplicaContext& replica) const {
+  return foreign_uses_.of(replica, *this, *replicas_[0]);
 }
 
 void ReplicatedModule::update(Change fn, const ReplicatedModule* other) {

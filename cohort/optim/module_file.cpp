@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include "cohort/base/error.h"
+#include "cohort/collectives/world_lane.h"
+#include "cohort/optim/model_copies.h"
 
 namespace cohort {
 namespace {
@@ -69,20 +71,13 @@ void read_archive(torch::serialize::InputArchive& archive, const std::string& pr
   }
 }
 
-}  // namespace
-
-void save_module(const ReplicatedModule& model, const std::string& path) {
-  model.require_outside_of_replicas("Model.save");
-  check_names(*model.replica(0));
-  torch::serialize::OutputArchive archive;
+void write_module(torch::nn::Module& module, const std::string& path) {
   const std::string unfinished = path + ".part";
   std::ofstream file(unfinished, std::ios::binary);
   if (!file) throw_not_written(path);
-  {
-    const ReplicatedModule::AggregatedBuffers aggregated(model);
-    model.replica(0)->save(archive);
-    archive.save_to(file);
-  }
+  torch::serialize::OutputArchive archive;
+  module.save(archive);
+  archive.save_to(file);
   file.close();
   if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) throw_not_written(path);
 }
@@ -101,6 +96,32 @@ StateDict read_module_file(const std::string& path) {
         cat(path, ": is not a module that LibTorch has saved: ", error.what_without_backtrace()));
   }
   return state;
+}
+
+}  // namespace
+
+void save_module(const ReplicatedModule& model, const std::string& path) {
+  constexpr const char* kWhere = "model.save";
+  model.require_outside_of_replicas("Model.save");
+  StrategyExtended& strategy = model.strategy();
+  const World::Turn turn = strategy.take_turn();
+  WorldLane& lane = strategy.world().replicas_lane();
+  lane.take_part(kWhere, [&] {
+    check_names(*model.replica(0));
+    model.model_copies().follow_chief(kWhere);
+    const ReplicatedModule::AggregatedBuffers aggregated(model, kWhere);
+    if (strategy.world().is_chief()) write_module(*model.replica(0), path);
+    lane.all_gather(kWhere, {});
+  });
+}
+
+void load_module(ReplicatedModule& model, const std::string& path) {
+  try {
+    model.load("model.load", [&] { return read_module_file(path); });
+  } catch (ValueError& error) {
+    error.add_note(cat("in ", path));
+    throw;
+  }
 }
 
 }  // namespace cohort

@@ -92,7 +92,7 @@ class DriftCheck : public collectives::Contribution {
     const int replica = model_.owner_of(static_cast<int>(piece) + 1);
     for (std::size_t p = 0; p < reducer_.names().size(); ++p) {
       if (same_bits(reducer_.parameters(0)[p], reducer_.parameters(replica)[p])) continue;
-      throw_drifted(p, model_.strategy().layout().first() + replica);
+      throw_drifted(p, model_.strategy().layout().id_of(replica));
     }
   }
 
@@ -105,6 +105,7 @@ class DriftCheck : public collectives::Contribution {
     for (const at::Tensor& own : reducer_.parameters(0)) mine.push_back(hash_of_bits(own));
     const auto all = world.replicas_lane().all_gather(describe(), std::as_bytes(std::span(mine)));
     for (int w = 1; w < world.workers(); ++w) {
+      if (all[w].size() != all[0].size()) throw_drifted(0, world.first_of(w));
       for (std::size_t p = 0; p < mine.size(); ++p) {
         const std::size_t at = p * sizeof(std::uint64_t);
         if (std::memcmp(&all[w][at], &all[0][at], sizeof(std::uint64_t)) == 0) continue;
@@ -221,6 +222,7 @@ void OptimizerCore::step_everywhere() {
     if (c > 0) set_grads(reducer_->parameters(models_[0]->owner_of(c)), grads);
     step_copy(c);
   }
+  for (const auto& model : models_) model->model_copies().note_changed_parameters();
   reducer_->start_over();
 }
 
@@ -252,6 +254,7 @@ at::Tensor OptimizerCore::step_everywhere(const Closure& closure) {
     });
   }
   for (int c = 0; c < copies(); ++c) end_writing(c);
+  for (const auto& model : models_) model->model_copies().note_changed_parameters();
   return first;
 }
 

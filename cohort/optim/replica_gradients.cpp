@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/base/error.h"
+#include "cohort/base/whole_tensor.h"
 #include "cohort/optim/write_count.h"
 #include "cohort/spmd/placement.h"
 #include "cohort/spmd/sharded_tensor.h"
@@ -25,7 +26,7 @@ namespace {
 at::Tensor plain(at::Tensor gradient) {
   if (!gradient.defined()) return gradient;
   if (gradient.requires_grad()) gradient = gradient.detach();
-  return gradient.resolve_conj().resolve_neg();
+  return resolved(gradient);
 }
 
 /// In memory that no other tensor sees, but for `holders` that will let go of it. Autograd may hand

@@ -23,6 +23,12 @@ void ReplicaTraining::use(const ReplicatedModule& model) {
   used_.push_back({&model, model.weak_from_this()});
 }
 
+void ReplicaTraining::use_foreign(const ReplicatedModule& model) {
+  const bool is_known = std::any_of(foreign_.begin(), foreign_.end(),
+                                    [&](const auto& use) { return use->is_of(model); });
+  if (!is_known) foreign_.push_back(model.foreign_use(replica_));
+}
+
 void ReplicaTraining::note_reducer(GradientReducer& reducer) {
   const bool is_known = std::any_of(reducers_.begin(), reducers_.end(), [&](const auto& noted) {
     return !noted.owner_before(reducer.weak_from_this()) &&
@@ -41,6 +47,8 @@ void ReplicaTraining::begin_run() {
 }
 
 void ReplicaTraining::end_run() {
+  for (const auto& use : foreign_) use->require_unwritten();
+  foreign_.clear();
   for (; !used_.empty(); used_.pop_back()) {
     if (const auto model = used_.back().alive.lock()) {
       model->model_copies().leave_run(replica_.local_id());
@@ -53,6 +61,7 @@ void ReplicaTraining::end_run() {
 }
 
 void ReplicaTraining::fail_run() noexcept {
+  foreign_.clear();
   for (; !used_.empty(); used_.pop_back()) {
     if (const auto model = used_.back().alive.lock()) {
       model->model_copies().leave_failed_run(replica_.local_id());
@@ -61,17 +70,19 @@ void ReplicaTraining::fail_run() noexcept {
 }
 
 /// What replicas have written to buffers until now is their own; what a merge_call's function
-/// writes reaches all.
+/// writes reaches all, and nobody else is writing then.
 void ReplicaTraining::pause_run() {
   for (const Used& used : used_) {
     if (const auto model = used.alive.lock()) model->model_copies().note_buffers();
   }
+  for (const auto& use : foreign_) use->pause();
 }
 
 void ReplicaTraining::resume_run() {
   for (const Used& used : used_) {
     if (const auto model = used.alive.lock()) model->model_copies().settle_buffers();
   }
+  for (const auto& use : foreign_) use->resume();
 }
 
 }  // namespace cohort

@@ -5,6 +5,7 @@
 
 #include "cohort/distribute/replica_context.h"
 #include "cohort/optim/backward_pass.h"
+#include "cohort/optim/foreign_use.h"
 
 namespace cohort {
 
@@ -25,6 +26,10 @@ class ReplicaTraining : public ReplicaContext::Attachment {
   bool uses(const ReplicatedModule& model) const;
   void use(const ReplicatedModule& model);
 
+  /// A model of another strategy, which the replica may only evaluate: that its tensors are not
+  /// written to is checked when the run ends.
+  void use_foreign(const ReplicatedModule& model);
+
   /// The replica has begun a backward pass that the reducer sums. If its run fails, the replica
   /// lets the reducer clean up before anything else in the next one.
   void note_reducer(GradientReducer& reducer);
@@ -44,6 +49,7 @@ class ReplicaTraining : public ReplicaContext::Attachment {
   ReplicaContext& replica_;
   BackwardPass pass_;
   std::vector<Used> used_;
+  std::vector<std::shared_ptr<ForeignUse>> foreign_;
   std::vector<std::weak_ptr<GradientReducer>> reducers_;
 };
 

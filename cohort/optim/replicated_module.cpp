@@ -163,31 +163,41 @@ void ReplicatedModule::add_replicas(std::shared_ptr<torch::nn::Module> first, co
   if (strategy_->logical_devices_per_replica() > 1) {
     for (int r = 0; r < replicas(); ++r) place_gradients(r, ModuleWatch());
   }
-  take_chiefs_parameters();
-  take_chiefs_buffers();
+  take_chiefs_parameters("Model");
+  take_chiefs_buffers("Model");
   model_copies_ = std::make_unique<ModelCopies>(*this);
   model_update_ = std::make_unique<ModelUpdate>(*this);
 }
 
 ReplicatedModule::~ReplicatedModule() = default;
 
+void ReplicatedModule::enlist() {
+  if (!strategy_->world().holds_root()) strategy_->prepare_before_runs(weak_from_this());
+}
+
+void ReplicatedModule::prepare_run(std::uint64_t run_serial) {
+  model_copies_->prepare_run(run_serial);
+}
+
 /// On all workers, parameters are the chief's.
-void ReplicatedModule::take_chiefs_parameters() {
+void ReplicatedModule::take_chiefs_parameters(std::string_view where) {
   if (strategy_->world().holds_root()) return;
   const World::Turn turn = strategy_->take_turn();
-  broadcast_over_world(strategy_->world().replicas_lane(), "the parameters of a model",
+  broadcast_over_world(strategy_->world().replicas_lane(),
+                       cat(where, ": the parameters of a model"),
                        whole_tiles(replicas_[0]->parameters()));
   for (int r = 1; r < replicas(); ++r) {
     if (owner_of(copy_of(r)) == r) copy_parameters(r);
   }
 }
 
-void ReplicatedModule::take_chiefs_buffers() {
+void ReplicatedModule::take_chiefs_buffers(std::string_view where) {
   std::vector<at::Tensor> own;
   for (const at::Tensor& buffer : replicas_[0]->buffers()) own.push_back(buffer.data());
   if (own.empty() || strategy_->world().holds_root()) return;
   const World::Turn turn = strategy_->take_turn();
-  broadcast_over_world(strategy_->world().replicas_lane(), "the buffers of a model", own);
+  broadcast_over_world(strategy_->world().replicas_lane(), cat(where, ": the buffers of a model"),
+                       own);
   for (int r = 1; r < replicas(); ++r) copy_buffers(r);
 }
 
@@ -311,15 +321,15 @@ void ReplicatedModule::copy_buffers(int replica) {
   }
 }
 
-StateDict ReplicatedModule::state_dict() const {
+StateDict ReplicatedModule::state_dict(const char* where) const {
   require_outside_of_replicas("Model.state_dict");
   model_copies_->settle();
-  model_copies_->follow_chief();
+  model_copies_->follow_chief(where);
   StateDict state;
   for (const auto& entry : replicas_[0]->named_parameters()) {
     state[entry.key()] = spmd::full(entry.value().detach()).clone();
   }
-  const auto aggregated = aggregated_buffers("model.state_dict");
+  const auto aggregated = aggregated_buffers(where);
   std::size_t next = 0;
   for (const auto& entry : replicas_[0]->named_buffers()) state[entry.key()] = aggregated[next++];
   return state;
@@ -327,25 +337,55 @@ StateDict ReplicatedModule::state_dict() const {
 
 void ReplicatedModule::load_state_dict(const StateDict& state) {
   require_outside_of_replicas("Model.load_state_dict");
-  const at::NoGradGuard no_grad;
-  const auto own = state_dict();
+  const World::Turn turn = strategy_->take_turn();
+  strategy_->world().replicas_lane().take_part("model.load_state_dict", [&] {
+    check_state(state);
+    take_state("model.load_state_dict", state);
+  });
+}
+
+void ReplicatedModule::load(const char* where, FunctionRef<StateDict()> read) {
+  require_outside_of_replicas(where);
+  const World::Turn turn = strategy_->take_turn();
+  strategy_->world().replicas_lane().take_part(where, [&] {
+    StateDict state;
+    if (strategy_->world().is_chief()) {
+      state = read();
+      check_state(state);
+    }
+    take_state(where, state);
+  });
+}
+
+void ReplicatedModule::check_state(const StateDict& state) const {
+  StateDict own;
+  for (const auto& entry : replicas_[0]->named_parameters()) own[entry.key()] = entry.value();
+  for (const auto& entry : replicas_[0]->named_buffers()) own[entry.key()] = entry.value();
   for (const auto& [name, tensor] : own) check_entry(state, name, tensor);
   for (const auto& [name, tensor] : state) {
     if (own.contains(name)) continue;
     throw ValueError("Model.load_state_dict", cat("\"", name, "\" is not in the model"));
   }
+}
+
+/// What is not in there is the chief's. Nothing is changed until all workers can go on.
+void ReplicatedModule::take_state(const char* where, const StateDict& state) {
+  const at::NoGradGuard no_grad;
+  model_copies_->settle();
+  strategy_->world().replicas_lane().all_gather(where, {});
+  const auto take = [&](auto named) {
+    for (auto& entry : named) {
+      const auto value = state.find(entry.key());
+      if (value != state.end()) entry.value().data().copy_(value->second);
+    }
+  };
   for (int r = 0; r < replicas(); ++r) {
-    if (r == owner_of(copy_of(r))) {
-      for (auto& entry : replicas_[r]->named_parameters()) {
-        entry.value().data().copy_(state.at(entry.key()));
-      }
-    }
-    for (auto& entry : replicas_[r]->named_buffers()) {
-      entry.value().data().copy_(state.at(entry.key()));
-    }
+    if (r == owner_of(copy_of(r))) take(replicas_[r]->named_parameters());
+    take(replicas_[r]->named_buffers());
   }
-  take_chiefs_parameters();
-  take_chiefs_buffers();
+  take_chiefs_parameters(where);
+  take_chiefs_buffers(where);
+  model_copies_->note_chiefs();
 }
 
 }  // namespace cohort

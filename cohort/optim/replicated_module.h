@@ -12,6 +12,7 @@
 #include "cohort/base/function_ref.h"
 #include "cohort/base/mutex.h"
 #include "cohort/distribute/strategy.h"
+#include "cohort/optim/foreign_use.h"
 #include "cohort/optim/split_table.h"
 
 namespace cohort {
@@ -52,7 +53,8 @@ struct ModelOptions {
 ///
 /// What the program writes to replica 0's module outside of replicas reaches the others: see
 /// ModelCopies.
-class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
+class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule>,
+                         public StrategyExtended::Preparation {
  public:
   using Factory = std::function<std::shared_ptr<torch::nn::Module>()>;
 
@@ -63,7 +65,12 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   /// The same with `first` as replica 0's module.
   ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
                    const ModelOptions& options);
-  ~ReplicatedModule();
+  ~ReplicatedModule() override;
+
+  /// Over several workers, has the chief's values taken before each run. Once, when a shared
+  /// pointer has it.
+  void enlist();
+  void prepare_run(std::uint64_t run_serial) override;
 
   StrategyExtended& strategy() const { return *strategy_; }
   const ModelOptions& options() const { return options_; }
@@ -82,12 +89,14 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   /// The first replica of a copy.
   int owner_of(int copy) const { return copies_ == 1 ? 0 : strategy_->layout().owner_of(copy); }
 
-  /// Parameters and buffers as one value each: what a checkpoint holds.
-  StateDict state_dict() const;
+  /// Parameters and buffers as one value each: what a checkpoint holds. `where` is the user's call.
+  StateDict state_dict(const char* where = "model.state_dict") const;
 
-  /// Sets all of them on all replicas. Throws ValueError for names that are missing or unknown
-  /// and for other shapes, before anything is changed; RuntimeError inside of replicas.
+  /// Sets all of them on all replicas, to the chief's. Throws ValueError for names that are missing
+  /// or unknown and for other shapes, before anything is changed; RuntimeError inside of replicas.
   void load_state_dict(const StateDict& state);
+  /// The same with what the chief reads; the other workers read nothing.
+  void load(const char* where, FunctionRef<StateDict()> read);
 
   /// Calls fn(name, parameter, other's parameter of that name, or an undefined tensor) for each
   /// parameter of each copy: see Model::update.
@@ -108,9 +117,11 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   void require_outside_of_replicas(const char* where) const;
 
   /// True inside of another strategy's run. There a model can be evaluated, but throws RuntimeError
-  /// where a forward pass would train it: with gradients, or with running statistics.
+  /// where a forward pass would train it: with gradients, or with running statistics. What is
+  /// written to it otherwise is an error at the end of the run.
   bool is_in_foreign_run() const;
   void require_evaluation() const;
+  std::shared_ptr<ForeignUse> foreign_use(const ReplicaContext& replica) const;
 
   /// Makes `reducer` the one that sums this model's gradients, or none if it is empty, and retires
   /// the reducer before it.
@@ -127,7 +138,8 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   /// them meanwhile goes to all replicas in the end. For forward passes outside of replicas.
   class AggregatedBuffers {
    public:
-    explicit AggregatedBuffers(const ReplicatedModule& model);
+    /// `where` is the user's call: one of all workers, if the module has buffers.
+    AggregatedBuffers(const ReplicatedModule& model, const char* where);
     ~AggregatedBuffers();
     AggregatedBuffers(const AggregatedBuffers&) = delete;
     AggregatedBuffers& operator=(const AggregatedBuffers&) = delete;
@@ -158,14 +170,16 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   at::Tensor shared_data(const at::Tensor& parameter, int replica) const;
   void copy_buffers(int replica);
   void copy_parameters(int replica);
-  void take_chiefs_parameters();
-  void take_chiefs_buffers();
+  void check_state(const StateDict& state) const;
+  void take_state(const char* where, const StateDict& state);
+  void take_chiefs_parameters(std::string_view where);
+  void take_chiefs_buffers(std::string_view where);
   void place_gradients(int replica, const ModuleWatch& done);
   void apply_memory_format(torch::nn::Module& module) const;
   std::vector<bool> averaged_buffers(const char* where,
                                      const std::vector<std::vector<at::Tensor>>& buffers) const;
   std::vector<at::Tensor> aggregated_buffers(const char* where) const;
-  void show_aggregated_buffers() const;
+  void show_aggregated_buffers(const char* where) const;
   void hide_aggregated_buffers() const;
 
   std::shared_ptr<StrategyExtended> strategy_;
@@ -175,6 +189,7 @@ class ReplicatedModule : public std::enable_shared_from_this<ReplicatedModule> {
   std::weak_ptr<GradientReducer> reducer_;
   std::unique_ptr<ModelCopies> model_copies_;
   std::unique_ptr<ModelUpdate> model_update_;
+  mutable ForeignUses foreign_uses_;
 
   mutable Mutex aggregated_mutex_;
   mutable std::vector<Aggregated> aggregated_ COHORT_GUARDED_BY(aggregated_mutex_);

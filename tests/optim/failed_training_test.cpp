@@ -31,208 +31,243 @@ struct NormedNetImpl : nn::Module {
 };
 TORCH_MODULE(NormedNet);
 
-std::vector<NamedStrategy> strategies_of_four() {
-  return {{"FourOnOne", [] { return mirrored(1, 4); }},
-          {"FourOnTwo", [] { return mirrored(2, 4); }},
-          {"FourOnFour", [] { return mirrored(4); }},
-          {"Central", [] { return central(4); }}};
+std::vector<NamedStrategy> strategies_of_four_and_all_jobs() {
+  return and_all_jobs({{"FourOnOne", [] { return mirrored(1, 4); }},
+                       {"FourOnTwo", [] { return mirrored(2, 4); }},
+                       {"FourOnFour", [] { return mirrored(4); }},
+                       {"Central", [] { return central(4); }}});
 }
 
-class AfterAFailedRun : public ManyDevices, public testing::WithParamInterface<NamedStrategy> {
- protected:
-  const Strategy strategy_ = GetParam().make();
-  const Scope scope_ = strategy_.scope();
-  Model<NormedNet> model_;
+struct AfterAFailedRun : OnStrategies {
+  AfterAFailedRun(const NamedStrategy& named, const std::optional<Worker>& worker)
+      : OnStrategies(named, worker), scope(strategy.scope()) {}
+  const Scope scope;
+  Model<NormedNet> model;
+  const double two = 2 + this_worker;  // as each worker writes it: the chief's is 2
 
   static Tensor own_rows() { return batch(6).x * (id() + 1); }
 
   /// A run in which every replica's statistics change, and one replica then throws. Returns the
-  /// statistics that each replica had when its function ended.
-  std::vector<StateDict> fail(int failing) {
-    std::vector<StateDict> own(4);
-    EXPECT_FAILS(strategy_.run([&] {
-      model_(own_rows());
-      for (const auto& entry : model_.named_buffers()) {
+  /// statistics that each replica of this worker had when its function ended.
+  std::vector<StateDict> fail(int failing) const {
+    std::vector<StateDict> own(n);
+    EXPECT_REPLICA_FAILS(failing, strategy.run([&] {
+      model(own_rows());
+      for (const auto& entry : model.named_buffers()) {
         own[id()][entry.key()] = entry.value().clone();
       }
       if (id() == failing) throw ValueError("test", "failed");
+      if (!is_here(failing)) get_replica_context().barrier();
     }),
-                 ValueError, "failed");
+                         ValueError, "failed");
     return own;
   }
 
-  void expect_statistics(const std::vector<StateDict>& expected) {
-    strategy_.run([&] {
-      const auto own = model_.named_buffers();
+  void expect_statistics(const std::vector<StateDict>& expected) const {
+    strategy.run([&] {
+      const auto own = model.named_buffers();
       for (const auto& [name, value] : expected[id()]) {
         EXPECT_TRUE(own[name].equal(value)) << name << " of replica " << id();
       }
     });
   }
-
-  void expect_alike() {
-    strategy_.run([&] {
-      const auto own = model_.parameters();
-      const auto first = model_.shared()->replica(0)->parameters();
-      for (std::size_t p = 0; p < own.size(); ++p) EXPECT_TRUE(own[p].equal(first[p])) << id();
-    });
-  }
 };
+SUITE_ON_EACH_WORKER(AfterAFailedRun, NamedStrategy,
+                     testing::ValuesIn(strategies_of_four_and_all_jobs()));
 
-INSTANTIATE_TEST_SUITE_P(, AfterAFailedRun, testing::ValuesIn(strategies_of_four()),
-                         [](const auto& info) { return info.param.name; });
-
-TEST_P(AfterAFailedRun, EachReplicaKeepsItsOwnStatistics) {
-  for (const int failing : {0, 2}) {
+TEST_ON_EACH_WORKER(AfterAFailedRun, EachReplicaKeepsItsOwnStatistics) {
+  for (const int failing : {0, last_of_chief, last}) {
     const auto own = fail(failing);
-    EXPECT_FALSE(own[0].at("center.mean").equal(own[1].at("center.mean")));
-    EXPECT_FALSE(own[0].at("norm.running_mean").equal(own[1].at("norm.running_mean")));
+    if (workers == 1) {  // else others may be told before they have begun
+      EXPECT_FALSE(own[0].at("center.mean").equal(own[1].at("center.mean")));
+      EXPECT_FALSE(own[0].at("norm.running_mean").equal(own[1].at("norm.running_mean")));
+    }
     expect_statistics(own);
   }
 }
 
-TEST_P(AfterAFailedRun, LookingAtTheModelLeavesTheStatisticsAlone) {
+TEST_ON_EACH_WORKER(AfterAFailedRun, LookingAtTheModelLeavesTheStatisticsAlone) {
   const auto own = fail(0);
-  model_.state_dict();
-  model_.parameters();
-  model_.named_buffers();
-  EXPECT_TRUE(model_->norm->is_training());
-  nn::init::zeros_(model_->first->bias);
+  model.state_dict();
+  model.parameters();
+  model.named_buffers();
+  EXPECT_TRUE(model->norm->is_training());
+  nn::init::zeros_(model->first->bias);
   expect_statistics(own);
 }
 
-TEST_P(AfterAFailedRun, WhatIsWrittenOutsideReachesAllReplicas) {
-  Tensor kept = model_.named_buffers()["center.mean"];
+TEST_ON_EACH_WORKER(AfterAFailedRun, WhatIsWrittenOutsideReachesAllReplicas) {
+  Tensor kept = model.named_buffers()["center.mean"];
   auto own = fail(0);
-  kept.fill_(2);
+  kept.fill_(two);
   for (StateDict& each : own) each["center.mean"] = torch::full({8}, 2.);
   expect_statistics(own);
-  own = fail(3);
-  model_->norm->running_var.fill_(3);
+  own = fail(last);
+  model->norm->running_var.fill_(two + 1);
   for (StateDict& each : own) each["norm.running_var"] = torch::full({8}, 3.);
   expect_statistics(own);
 }
 
-TEST_P(AfterAFailedRun, WhatWasWrittenBeforeItReachesAllReplicas) {
-  Tensor kept = model_.named_buffers()["center.mean"];
-  strategy_.run([&] { model_(own_rows()); });
-  kept.fill_(2);
-  EXPECT_FAILS(strategy_.run([] { throw ValueError("test", "failed"); }), ValueError, "failed");
-  strategy_.run([&] { EXPECT_TRUE(model_->center->mean.eq(2).all().item<bool>()) << id(); });
+TEST_ON_EACH_WORKER(AfterAFailedRun, WhatWasWrittenBeforeItReachesAllReplicas) {
+  Tensor kept = model.named_buffers()["center.mean"];
+  strategy.run([&] { model(own_rows()); });
+  kept.fill_(two);
+  EXPECT_RUN_FAILS(strategy.run([] { throw ValueError("test", "failed"); }), ValueError, "failed");
+  strategy.run([&] { EXPECT_TRUE(model->center->mean.eq(2).all().item<bool>()) << id(); });
 }
 
-TEST_P(AfterAFailedRun, ParametersThatAreHalfWrittenAreMadeAlike) {
-  EXPECT_FAILS(strategy_.run([&] {
-    model_(own_rows());
-    model_.update([&](const std::string& name, Tensor parameter) {
+TEST_ON_EACH_WORKER(AfterAFailedRun, ParametersThatAreHalfWrittenAreMadeAlike) {
+  EXPECT_RUN_FAILS(strategy.run([&] {
+    model(own_rows());
+    model.update([&](const std::string& name, Tensor parameter) {
       parameter.add_(1);
       if (name == "norm.bias") throw ValueError("test", "failed");
     });
   }),
-               ValueError, "failed");
-  const auto own = fail(2);
-  expect_alike();
+                   ValueError, "failed");
+  const auto own = fail(last);
+  expect_equal_copies(model);
   expect_statistics(own);
 }
 
-TEST_P(AfterAFailedRun, ModesAreAlike) {
-  for (const int in_evaluation : {0, 1}) {
-    model_.train();
-    EXPECT_FAILS(strategy_.run([&] {
-      if (id() == in_evaluation) model_.eval();
-      if (id() == in_evaluation) throw ValueError("test", "failed");
+TEST_ON_EACH_WORKER(AfterAFailedRun, ParametersThatOneWorkerHasHalfWrittenAreMadeAlike) {
+  for (const int failing : {0, last}) {
+    EXPECT_REPLICA_FAILS(failing, strategy.run([&] {
+      model(own_rows());
+      model.update([&](const std::string& name, Tensor parameter) {
+        parameter.add_(1);
+        if (is_here(failing) && name == "norm.bias") throw ValueError("test", "failed");
+      });
+      get_replica_context().barrier();
     }),
-                 ValueError, "failed");
-    const auto modes = strategy_.run([&] { return model_->norm->is_training(); }).values();
+                         ValueError, "failed");
+    expect_equal_copies(model);
+  }
+}
+
+TEST_ON_EACH_WORKER(AfterAFailedRun, TheStateIsTheSameOnAllWorkers) {
+  for (const int failing : {0, last}) {
+    EXPECT_REPLICA_FAILS(failing, strategy.run([&] {
+      model(own_rows());
+      model.update([&](const std::string& name, Tensor parameter) {
+        parameter.add_(1);
+        if (is_here(failing) && name == "norm.bias") throw ValueError("test", "failed");
+      });
+      get_replica_context().barrier();
+    }),
+                         ValueError, "failed");
+    const std::string print = fingerprint(model);
+    expect_equal_copies(model);
+    EXPECT_EQ(fingerprint(model), print);
+  }
+}
+
+TEST_ON_EACH_WORKER(AfterAFailedRun, ModesAreAlike) {
+  for (const int in_evaluation : {0, last_of_chief, last}) {
+    model.train();
+    EXPECT_REPLICA_FAILS(in_evaluation, strategy.run([&] {
+      if (id() == in_evaluation) model.eval();
+      if (id() == in_evaluation) throw ValueError("test", "failed");
+      if (!is_here(in_evaluation)) get_replica_context().barrier();
+    }),
+                         ValueError, "failed");
+    const auto modes = strategy.run([&] { return model->norm->is_training(); }).values();
     for (const bool is_training : modes) EXPECT_EQ(is_training, modes[0]);
   }
 }
 
-TEST_P(AfterAFailedRun, AStepThatOneReplicaHasMadeIsMadeOnAllCopies) {
-  const auto train = [&](bool fails) {
-    torch::manual_seed(3);
-    Model<NormedNet> model;
-    Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(1e-3).momentum(0.9),
+TEST_ON_EACH_WORKER(AfterAFailedRun, AStepThatOneReplicaHasMadeIsMadeOnAllCopies) {
+  std::atomic<int> ended{0};
+  const auto train = [&](bool fails, int failing) {
+    seed_thread(3);
+    Model<NormedNet> own;
+    Optimizer<optim::SGD> optimizer(own, optim::SGDOptions(1e-3).momentum(0.9),
                                     {.check_drift_every = 2});
     const auto step = [&] {
       optimizer.zero_grad();
-      model(own_rows()).square().sum().backward();
+      own(own_rows()).square().sum().backward();
       optimizer.step();
     };
-    std::atomic<int> ended{0};
+    ended = 0;
     const auto step_and_throw = [&] {
       step();
-      if (ended++ == 0) throw ValueError("test", "failed");  // the first to come
+      if (is_here(failing) && ended++ == 0) {
+        throw ValueError("test", "failed");  // the first to come
+      }
+      if (!is_here(failing)) get_replica_context().barrier();
     };
-    strategy_.run(step);
-    strategy_.run(step);
+    strategy.run(step);
+    strategy.run(step);
     if (fails) {
-      EXPECT_FAILS(strategy_.run(step_and_throw), ValueError, "failed");
+      EXPECT_REPLICA_FAILS(failing, strategy.run(step_and_throw), ValueError, "failed");
     } else {
-      strategy_.run(step);
+      strategy.run(step);
     }
-    for (int i = 0; i < 3; ++i) strategy_.run(step);
-    return model.state_dict();
+    for (int i = 0; i < 3; ++i) strategy.run(step);
+    expect_equal_copies(own);
+    return own.state_dict();
   };
-  const StateDict expected = train(/*fails=*/false);
-  for (int i = 0; i < 20; ++i) expect_near(train(/*fails=*/true), expected, 0);
+  const StateDict expected = train(/*fails=*/false, 0);
+  for (int i = 0; i < 20; ++i) {
+    expect_near(train(/*fails=*/true, i % 2 == 0 ? 0 : last), expected, 0);
+  }
 }
 
-TEST_P(AfterAFailedRun, RatesAreAlike) {
-  Optimizer<optim::SGD> optimizer(model_, optim::SGDOptions(0.5), {.check_drift_every = 1});
+TEST_ON_EACH_WORKER(AfterAFailedRun, RatesAreAlike) {
+  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.5), {.check_drift_every = 1});
   Scheduler<optim::StepLR> scheduler(optimizer, /*step_size=*/1, 0.5);
   const auto step = [&] {
     optimizer.zero_grad();
-    model_(own_rows()).sum().backward();
+    model(own_rows()).sum().backward();
     optimizer.step();
   };
-  for (const int failing : {0, 1, 3}) {
-    EXPECT_FAILS(strategy_.run([&] {
+  for (const int failing : {0, 1, last}) {
+    EXPECT_REPLICA_FAILS(failing, strategy.run([&] {
       step();
       if (id() == failing) throw ValueError("test", "failed");
+      if (!is_here(failing)) get_replica_context().barrier();
       scheduler.step();
     }),
-                 ValueError, "failed");
-    strategy_.run(step);
-    strategy_.run([&] { scheduler.step(); });
-    strategy_.run(step);
-    strategy_.run(step);
+                         ValueError, "failed");
+    strategy.run(step);
+    strategy.run([&] { scheduler.step(); });
+    strategy.run(step);
+    strategy.run(step);
   }
 }
 
 // Replicas that pause.
 
-TEST_P(AfterAFailedRun, EachReplicaKeepsItsOwnStatisticsThroughAMergeCall) {
-  std::vector<StateDict> own(4);
-  strategy_.run([&] {
-    model_(own_rows());
-    for (const auto& entry : model_.named_buffers()) {
+TEST_ON_EACH_WORKER(AfterAFailedRun, EachReplicaKeepsItsOwnStatisticsThroughAMergeCall) {
+  std::vector<StateDict> own(n);
+  strategy.run([&] {
+    model(own_rows());
+    for (const auto& entry : model.named_buffers()) {
       own[id()][entry.key()] = entry.value().clone();
     }
-    get_replica_context().merge_call([&](Strategy&) { model_.state_dict(); });
+    get_replica_context().merge_call([&](Strategy&) { model.state_dict(); });
   });
   expect_statistics(own);
 }
 
 // Gradients that are cleared outside.
 
-TEST_P(AfterAFailedRun, GradientsThatTheModuleClearsOutsideAreClearedOnAllReplicas) {
+TEST_ON_EACH_WORKER(AfterAFailedRun, GradientsThatTheModuleClearsOutsideAreClearedOnAllReplicas) {
   for (const bool set_to_none : {true, false}) {
-    torch::manual_seed(3);
-    Model<Net> model;
-    Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1), {.check_drift_every = 1});
+    Model<Net> net;
+    Optimizer<optim::SGD> optimizer(net, optim::SGDOptions(0.1), {.check_drift_every = 1});
     PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1));
-    model.load_state_dict(state_of(*plain.net));
+    net.load_state_dict(state_of(*plain.net));
     const Batch whole = batch();
     for (int i = 0; i < 3; ++i) {
       plain.step();
-      model->zero_grad(set_to_none);
-      strategy_.run([&] {
-        loss_of(model, own_share(whole), whole).backward();
+      net->zero_grad(set_to_none);
+      strategy.run([&] {
+        loss_of(net, own_share(whole), whole).backward();
         optimizer.step();
       });
     }
-    expect_on_every_replica(model, state_of(*plain.net));
+    expect_on_every_replica(net, state_of(*plain.net));
   }
 }
 

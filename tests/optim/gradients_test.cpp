@@ -7,15 +7,16 @@
 namespace cohort {
 namespace {
 
-class Gradients : public ManyDevices {
- protected:
-  using Sgd = Trainer<optim::SGD>;
+using Sgd = Trainer<optim::SGD>;
+
+struct Gradients : OnStrategies {
+  using OnStrategies::OnStrategies;
   const optim::SGDOptions options_ = optim::SGDOptions(0.1).momentum(0.9);
   const Batch whole_ = batch();
-  StateDict plain(int steps) { return PlainTrainer<optim::SGD>(options_).train(steps); }
+  StateDict plain(int steps) const { return PlainTrainer<optim::SGD>(options_).train(steps); }
 
   /// The same training, but every replica's share goes through in two halves.
-  void step_in_halves(Sgd& trainer, bool with_no_sync) {
+  void step_in_halves(Sgd& trainer, bool with_no_sync) const {
     trainer.strategy.run([&] {
       const Batch share = own_share(whole_);
       const auto x = share.x.tensor_split(2), y = share.y.tensor_split(2);
@@ -30,43 +31,37 @@ class Gradients : public ManyDevices {
     });
   }
 };
+ON_ALL_STRATEGIES(Gradients);
 
-TEST_F(Gradients, AccumulateOverBackwardPassesWithNoSync) {
-  for (const NamedStrategy& named : all_strategies()) {
-    Sgd trainer(named.make(), options_);
-    for (int i = 0; i < 3; ++i) step_in_halves(trainer, true);
-    expect_near(trainer.model.state_dict(), plain(3), 1e-5, named.name);
-  }
+TEST_ON_EACH_WORKER(Gradients, AccumulateOverBackwardPassesWithNoSync) {
+  Sgd trainer(strategy, options_);
+  for (int i = 0; i < 3; ++i) step_in_halves(trainer, true);
+  expect_near(trainer.model.state_dict(), plain(3));
 }
 
-TEST_F(Gradients, AccumulateOverBackwardPassesThatAreEachSummed) {
-  for (const NamedStrategy& named : all_strategies()) {
-    Sgd trainer(named.make(), options_);
-    for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);
-    expect_near(trainer.model.state_dict(), plain(3), 1e-5, named.name);
-  }
-}
-
-TEST_F(Gradients, OutliveARunThatFailsElsewhere) {
-  for (const int devices : {2, 4}) {
-    Sgd trainer(mirrored(devices, 4), options_);
-    trainer.strategy.run([&] { loss_of(trainer.model, own_share(whole_), whole_).backward(); });
-    EXPECT_FAILS(trainer.strategy.run([] { throw ValueError("elsewhere", "boom"); }), ValueError,
-                 "boom");
-    trainer.strategy.run([&] { trainer.optimizer.step(); });
-    expect_near(trainer.model.state_dict(), plain(1), 1e-5, cat(devices, " devices"));
-  }
-}
-
-TEST_F(Gradients, AreSummedWhenBackwardEndsWithoutOverlap) {
-  Sgd trainer(mirrored(2, 8), options_, {.overlap = false});
+TEST_ON_EACH_WORKER(Gradients, AccumulateOverBackwardPassesThatAreEachSummed) {
+  Sgd trainer(strategy, options_);
   for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);
   expect_near(trainer.model.state_dict(), plain(3));
 }
 
-TEST_F(Gradients, MayBeThrownAway) {
-  Sgd trainer(mirrored(2, 4), options_);
-  trainer.strategy.run([&] {
+TEST_ON_EACH_WORKER(Gradients, OutliveARunThatFailsElsewhere) {
+  Sgd trainer(strategy, options_);
+  strategy.run([&] { loss_of(trainer.model, own_share(whole_), whole_).backward(); });
+  EXPECT_RUN_FAILS(strategy.run([] { throw ValueError("elsewhere", "boom"); }), ValueError, "boom");
+  strategy.run([&] { trainer.optimizer.step(); });
+  expect_near(trainer.model.state_dict(), plain(1));
+}
+
+TEST_ON_EACH_WORKER(Gradients, AreSummedWhenBackwardEndsWithoutOverlap) {
+  Sgd trainer(strategy, options_, {.overlap = false});
+  for (int i = 0; i < 3; ++i) step_in_halves(trainer, false);
+  expect_near(trainer.model.state_dict(), plain(3));
+}
+
+TEST_ON_EACH_WORKER(Gradients, MayBeThrownAway) {
+  Sgd trainer(strategy, options_);
+  strategy.run([&] {
     loss_of(trainer.model, own_share(whole_), whole_).backward();
     trainer.optimizer.zero_grad();
     trainer.model->hidden(own_share(whole_).x).sum().backward();  // the second layer gets none
@@ -75,24 +70,21 @@ TEST_F(Gradients, MayBeThrownAway) {
   expect_near(trainer.train(3), plain(3));
 }
 
-TEST_F(Gradients, InManyBucketsHaveTheSameBitsAsInOne) {
-  const auto bits = [&](int devices, std::int64_t bytes) {
-    Sgd trainer(mirrored(devices, 6), options_,
-                {.first_bucket_bytes = bytes, .bucket_bytes = bytes});
+TEST_ON_EACH_WORKER(Gradients, InManyBucketsHaveTheSameBitsAsInOneOnOneDevice) {
+  const auto bits = [&](const Strategy& on, std::int64_t bytes) {
+    Sgd trainer(on, options_, {.first_bucket_bytes = bytes, .bucket_bytes = bytes});
     trainer.train(5);
     return fingerprint(trainer.model);
   };
-  const std::string one = bits(1, 1 << 20);
-  for (const int devices : {1, 2, 3, 6}) {
-    EXPECT_EQ(bits(devices, 1 << 20), one) << devices;
-    EXPECT_EQ(bits(devices, 1), one) << devices << ", in buckets of one tensor";
-  }
+  const std::string one = bits(mirrored(1, n), 1 << 20);
+  EXPECT_EQ(bits(strategy, 1 << 20), one);
+  EXPECT_EQ(bits(strategy, 1), one) << "in buckets of one tensor";
 }
 
-TEST_F(Gradients, ThatAreNotClearedAddUpAlikeOnAnyDevices) {
-  const auto bits = [&](int devices) {
-    Sgd trainer(mirrored(devices, 4), optim::SGDOptions(0.01));
-    trainer.strategy.run([&] {
+TEST_ON_EACH_WORKER(Gradients, ThatAreNotClearedAddUpAlikeOnAnyDevices) {
+  const auto bits = [&](const Strategy& on) {
+    Sgd trainer(on, optim::SGDOptions(0.01));
+    on.run([&] {
       for (int i = 0; i < 3; ++i) {
         loss_of(trainer.model, own_share(whole_), whole_).backward();
         trainer.optimizer.step();
@@ -100,31 +92,28 @@ TEST_F(Gradients, ThatAreNotClearedAddUpAlikeOnAnyDevices) {
     });
     return fingerprint(trainer.model);
   };
-  const std::string alone = bits(1);
-  for (const int devices : {2, 3, 4}) EXPECT_EQ(bits(devices), alone) << devices;
+  EXPECT_EQ(bits(strategy), bits(mirrored(1, n)));
 }
 
-TEST_F(Gradients, AreTheSumsOnAllReplicasAfterEachStepOfARun) {
-  for (const Strategy& strategy : {mirrored(1, 4), mirrored(2, 4), central(3)}) {
-    Sgd trainer(strategy, options_);
-    strategy.run([&] {
-      for (int i = 0; i < 3; ++i) {
-        trainer.optimizer.zero_grad();
-        loss_of(trainer.model, own_share(whole_), whole_).backward();
-        trainer.optimizer.step();
-        const Tensor sum = trainer.model.parameters()[0].grad();
-        ASSERT_TRUE(sum.defined());
-        const Tensor mean = get_replica_context().all_reduce(ReduceOp::MEAN, sum);
-        EXPECT_TRUE(mean.allclose(sum)) << "step " << i << ", replica " << id();
-      }
-    });
-  }
+TEST_ON_EACH_WORKER(Gradients, AreTheSumsOnAllReplicasAfterEachStepOfARun) {
+  Sgd trainer(strategy, options_);
+  strategy.run([&] {
+    for (int i = 0; i < 3; ++i) {
+      trainer.optimizer.zero_grad();
+      loss_of(trainer.model, own_share(whole_), whole_).backward();
+      trainer.optimizer.step();
+      const Tensor sum = trainer.model.parameters()[0].grad();
+      EXPECT_TRUE(sum.defined());
+      const Tensor mean = get_replica_context().all_reduce(ReduceOp::MEAN, sum);
+      EXPECT_TRUE(mean.allclose(sum)) << "step " << i << ", replica " << id();
+    }
+  });
 }
 
-TEST_F(Gradients, ThatTheProgramSetsItselfAreSummedToo) {
-  Sgd trainer(mirrored(2, 4), options_);
+TEST_ON_EACH_WORKER(Gradients, ThatTheProgramSetsItselfAreSummedToo) {
+  Sgd trainer(strategy, options_);
   for (int i = 0; i < 3; ++i) {
-    trainer.strategy.run([&] {
+    strategy.run([&] {
       const auto parameters = trainer.model.parameters();
       trainer.optimizer.zero_grad();
       const auto grads =
@@ -136,53 +125,49 @@ TEST_F(Gradients, ThatTheProgramSetsItselfAreSummedToo) {
   expect_on_every_replica(trainer.model, plain(3));
 }
 
-TEST_F(Gradients, AreForgottenOrZero) {
-  for (const Strategy& strategy : {mirrored(1), mirrored(2), mirrored(2, 4), central(2)}) {
-    Sgd trainer(strategy, options_);
-    const auto expect_all = [&](bool defined) {
-      for (int r = 0; r < trainer.model.shared()->replicas(); ++r) {
-        for (const Tensor& p : trainer.model.shared()->replica(r)->parameters()) {
-          ASSERT_EQ(p.grad().defined(), defined) << "replica " << r;
-          if (defined) {
-            EXPECT_TRUE(p.grad().eq(0).all().item<bool>());
-          }
+TEST_ON_EACH_WORKER(Gradients, AreForgottenOrZero) {
+  Sgd trainer(strategy, options_);
+  const auto expect_all = [&](bool defined) {
+    for (int r = 0; r < n_here; ++r) {
+      for (const Tensor& p : trainer.model.shared()->replica(r)->parameters()) {
+        ASSERT_EQ(p.grad().defined(), defined) << "local replica " << r;
+        if (defined) {
+          EXPECT_TRUE(p.grad().eq(0).all().item<bool>());
         }
       }
-    };
-    trainer.optimizer.zero_grad(false);
-    expect_all(false);
-    trainer.step();
-    trainer.strategy.run([&] { trainer.optimizer.zero_grad(false); });
-    expect_all(true);
-    trainer.strategy.run([&] { trainer.optimizer.zero_grad(true); });
-    expect_all(false);
-    trainer.step();
-    trainer.optimizer.zero_grad(false);
-    expect_all(true);
-    trainer.optimizer.zero_grad();
-    expect_all(false);
-  }
+    }
+  };
+  trainer.optimizer.zero_grad(false);
+  expect_all(false);
+  trainer.step();
+  strategy.run([&] { trainer.optimizer.zero_grad(false); });
+  expect_all(true);
+  strategy.run([&] { trainer.optimizer.zero_grad(true); });
+  expect_all(false);
+  trainer.step();
+  trainer.optimizer.zero_grad(false);
+  expect_all(true);
+  trainer.optimizer.zero_grad();
+  expect_all(false);
 }
 
-TEST_F(Gradients, ClearedToZeroGiveTheSameTraining) {
-  for (const Strategy& strategy : {mirrored(2), mirrored(2, 4)}) {
-    Sgd trainer(strategy, options_);
-    for (int i = 0; i < 3; ++i) {
-      strategy.run([&] {
-        trainer.optimizer.zero_grad(/*set_to_none=*/false);
-        loss_of(trainer.model, own_share(whole_), whole_).backward();
-        trainer.optimizer.step();
-      });
-    }
-    expect_near(trainer.model.state_dict(), plain(3));
+TEST_ON_EACH_WORKER(Gradients, ClearedToZeroGiveTheSameTraining) {
+  Sgd trainer(strategy, options_);
+  for (int i = 0; i < 3; ++i) {
+    strategy.run([&] {
+      trainer.optimizer.zero_grad(/*set_to_none=*/false);
+      loss_of(trainer.model, own_share(whole_), whole_).backward();
+      trainer.optimizer.step();
+    });
   }
+  expect_near(trainer.model.state_dict(), plain(3));
 }
 
 // Parameters without one.
 
 struct WithExtraImpl : NetImpl {
   WithExtraImpl() {
-    torch::manual_seed(5);
+    seed_thread(5);
     extra = register_module("extra", nn::Linear(4, 3));
     table = register_module("table", nn::Embedding(nn::EmbeddingOptions(3, 3).sparse(true)));
     for (Tensor& p : parameters()) p.data().uniform_(-0.5, 0.5);
@@ -193,8 +178,9 @@ struct WithExtraImpl : NetImpl {
 };
 TORCH_MODULE(WithExtra);
 
-class Unused : public Gradients {
- protected:
+struct Unused : Gradients {
+  using Gradients::Gradients;
+
   /// A step in which only the replicas that `uses` says use all parameters.
   void step(const OptimizerOptions& more, const std::function<bool(int)>& uses) {
     model.emplace();
@@ -210,38 +196,47 @@ class Unused : public Gradients {
       optimizer->step();
     });
   }
-  const Strategy strategy = mirrored(2, 4);
   const Scope scope = strategy.scope();
   std::optional<Model<WithExtra>> model;
   std::optional<Optimizer<optim::SGD>> optimizer;
 };
+ON_ALL_STRATEGIES(Unused);
 
-TEST_F(Unused, OnEveryReplicaTheyAreSkippedAndNamedOnce) {
+TEST_P(UnusedOnEachWorker, OnEveryReplicaTheyAreSkippedAndNamedOnceByEachWorker) {
   const CapturedLog log;
-  step({}, [](int) { return false; });
-  const StateDict before = state_of(*WithExtra());
-  for (int i = 0; i < 2; ++i) again([](int) { return false; });
-  EXPECT_TRUE(model->state_dict().at("extra.weight").equal(before.at("extra.weight")));
-  EXPECT_FALSE(model->state_dict().at("first.weight").equal(before.at("first.weight")));
-  EXPECT_EQ(log.count(log::Level::WARNING, "extra.weight"), 1);
-  EXPECT_EQ(log.count(log::Level::WARNING, "table.weight"), 1);
+  on_each_worker<Unused>(GetParam(), [](Unused& test) {
+    const auto none = [](int) { return false; };
+    test.step({}, none);
+    const StateDict before = state_of(*WithExtra());
+    for (int i = 0; i < 2; ++i) test.again(none);
+    const StateDict after = test.model->state_dict();
+    EXPECT_TRUE(after.at("extra.weight").equal(before.at("extra.weight")));
+    EXPECT_FALSE(after.at("first.weight").equal(before.at("first.weight")));
+  });
+  const int workers = std::max(GetParam().workers, 1);
+  EXPECT_EQ(log.count(log::Level::WARNING, "extra.weight"), workers);
+  EXPECT_EQ(log.count(log::Level::WARNING, "table.weight"), workers);
   EXPECT_EQ(log.count(log::Level::WARNING, "first.weight"), 0);
 }
 
-TEST_F(Unused, OnOneReplicaTheyAreAnErrorThatNamesIt) {
-  EXPECT_FAILS(step({}, [](int replica) { return replica != 2; }), ValueError, "replica 2");
-  EXPECT_FAILS(again([](int replica) { return replica == 0; }), ValueError, ".weight has a");
-  again([](int) { return true; });
+TEST_ON_EACH_WORKER(Unused, OnOneReplicaTheyAreAnErrorThatNamesIt) {
+  if (n == 1) return;
+  for (const int one : {last_of_chief, last}) {
+    EXPECT_RUN_FAILS(step({}, [&](int replica) { return replica != one; }), ValueError,
+                     cat("replica ", one));
+    EXPECT_RUN_FAILS(again([](int replica) { return replica == 0; }), ValueError, ".weight has a");
+    again([](int) { return true; });
+  }
 }
 
-TEST_F(Unused, TheyCountAsZerosWhereThatIsAllowed) {
-  for (const int user : {0, 1, 3}) {
+TEST_ON_EACH_WORKER(Unused, TheyCountAsZerosWhereThatIsAllowed) {
+  for (const int user : {0, last_of_chief, last}) {
     step({.allow_unused = true}, [&](int replica) { return replica == user; });
     WithExtra plain;
     optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
     Tensor loss = torch::zeros({});
-    for (int r = 0; r < 4; ++r) {
-      const Batch share{whole_.x.tensor_split(4)[r], whole_.y.tensor_split(4)[r]};
+    for (int r = 0; r < n; ++r) {
+      const Batch share{whole_.x.tensor_split(n)[r], whole_.y.tensor_split(n)[r]};
       const Tensor logits = r == user ? plain->extended(share) : plain(share.x);
       loss = loss + losses(logits, share.y).sum() / 13;
     }
@@ -251,21 +246,24 @@ TEST_F(Unused, TheyCountAsZerosWhereThatIsAllowed) {
   }
 }
 
-TEST_F(Gradients, FreezingStopsThemAndThawingBringsThemBack) {
-  Sgd trainer(mirrored(2, 4), optim::SGDOptions(0.1));
-  const StateDict before = trainer.model.state_dict();
+TEST_P(GradientsOnEachWorker, FreezingStopsThemAndThawingBringsThemBack) {
   const CapturedLog log;
-  trainer.model.freeze("first");
-  trainer.step();
-  EXPECT_TRUE(trainer.model.state_dict().at("first.weight").equal(before.at("first.weight")));
-  EXPECT_EQ(log.count(log::Level::WARNING, "first"), 0) << "frozen ones are not missed";
+  on_each_worker<Gradients>(GetParam(), [](const Gradients& test) {
+    Sgd trainer(test.strategy, optim::SGDOptions(0.1));
+    const StateDict before = trainer.model.state_dict();
+    trainer.model.freeze("first");
+    trainer.step();
+    EXPECT_TRUE(trainer.model.state_dict().at("first.weight").equal(before.at("first.weight")));
 
-  // Also those that were frozen when the optimizer was made.
-  Optimizer<optim::SGD> late(trainer.model, optim::SGDOptions(0.1));
-  trainer.model.load_state_dict(before);
-  trainer.model.unfreeze();
-  step_on(trainer.strategy, trainer.model, late, whole_);
-  expect_on_every_replica(trainer.model, PlainTrainer<optim::SGD>(optim::SGDOptions(0.1)).train(1));
+    // Also those that were frozen when the optimizer was made.
+    Optimizer<optim::SGD> late(trainer.model, optim::SGDOptions(0.1));
+    trainer.model.load_state_dict(before);
+    trainer.model.unfreeze();
+    step_on(test.strategy, trainer.model, late, test.whole_);
+    expect_on_every_replica(trainer.model,
+                            PlainTrainer<optim::SGD>(optim::SGDOptions(0.1)).train(1));
+  });
+  EXPECT_EQ(log.count(log::Level::WARNING, "first"), 0) << "frozen ones are not missed";
 }
 
 // When something goes wrong.
@@ -279,59 +277,73 @@ struct ThrowsInBackward : torch::autograd::Function<ThrowsInBackward> {
   }
 };
 
-TEST_F(Gradients, AfterAnExceptionInTheMiddleOfBackwardTrainingGoesOnAsIfNothingHadHappened) {
-  for (const Strategy& strategy : {mirrored(1), mirrored(2), mirrored(2, 8), central(2)}) {
-    for (const int failing : {0, strategy.num_replicas_in_sync() - 1}) {
-      Sgd trainer(strategy, options_, {.first_bucket_bytes = 1, .bucket_bytes = 1});
-      trainer.train(2);
-      EXPECT_THROW(strategy.run([&] {
-        trainer.optimizer.zero_grad();
-        const Batch share = own_share(whole_);
-        Tensor hidden = trainer.model->hidden(share.x);
-        if (id() == failing) hidden = ThrowsInBackward::apply(hidden);
-        losses(trainer.model->second(hidden), share.y).sum().backward();
-        trainer.optimizer.step();
-      }),
-                   std::domain_error);
-      EXPECT_EQ(failed_replica(), failing);
-      trainer.train(2);
-      Sgd undisturbed(strategy, options_);
-      undisturbed.train(4);
-      EXPECT_EQ(fingerprint(trainer.model), fingerprint(undisturbed.model));
-    }
-  }
-}
-
-TEST_F(Gradients, ThatOnlyOneReplicaStepsWithAreAnErrorAndNobodyWaitsForEver) {
-  for (const Strategy& strategy : {mirrored(2), mirrored(2, 8), central(2)}) {
-    for (const int stepping : {0, 1}) {
-      Sgd trainer(strategy, options_);
-      EXPECT_FAILS(strategy.run([&] {
-        loss_of(trainer.model, own_share(whole_), whole_).backward();
-        if (id() == stepping) trainer.optimizer.step();
-      }),
-                   RuntimeError, "has returned already");
-      expect_near(trainer.train(2), plain(2));
-    }
-  }
-}
-
-TEST_F(Gradients, ThatOnlySomeReplicasComputeAreAnErrorThatNamesTwoOfThem) {
-  for (const Strategy& strategy : {mirrored(2), mirrored(2, 8), central(2)}) {
-    Sgd trainer(strategy, options_);
-    EXPECT_FAILS(strategy.run([&] {
-      if (id() == 0) loss_of(trainer.model, own_share(whole_), whole_).backward();
+TEST_ON_EACH_WORKER(Gradients,
+                    AfterAnExceptionInTheMiddleOfBackwardTrainingGoesOnAsIfNothingHadHappened) {
+  for (const int failing : {0, last}) {
+    Sgd trainer(strategy, options_, {.first_bucket_bytes = 1, .bucket_bytes = 1});
+    trainer.train(2);
+    EXPECT_REPLICA_THROWS(failing, strategy.run([&] {
+      trainer.optimizer.zero_grad();
+      const Batch share = own_share(whole_);
+      Tensor hidden = trainer.model->hidden(share.x);
+      if (id() == failing) hidden = ThrowsInBackward::apply(hidden);
+      losses(trainer.model->second(hidden), share.y).sum().backward();
       trainer.optimizer.step();
     }),
-                 InvalidArgument, "replica 1 calls optimizer.step where replica 0 calls backward");
+                          std::domain_error);
+    if (is_here(failing)) {
+      EXPECT_EQ(failed_replica(), failing);
+    }
+    trainer.train(2);
+    Sgd undisturbed(strategy, options_);
+    undisturbed.train(4);
+    EXPECT_EQ(fingerprint(trainer.model), fingerprint(undisturbed.model));
+  }
+}
+
+TEST_ON_EACH_WORKER(Gradients, ThatOnlyOneReplicaStepsWithAreAnErrorAndNobodyWaitsForEver) {
+  if (n == 1) return;
+  for (const int stepping : {0, 1}) {
+    Sgd trainer(strategy, options_);
+    EXPECT_REPLICA_FAILS(stepping, strategy.run([&] {
+      loss_of(trainer.model, own_share(whole_), whole_).backward();
+      if (id() == stepping || !is_here(stepping)) trainer.optimizer.step();
+    }),
+                         RuntimeError, "has returned already");
     expect_near(trainer.train(2), plain(2));
   }
 }
 
-TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtEndTheRun) {
-  const Strategy strategy = mirrored(2, 4);
+TEST_ON_EACH_WORKER(Gradients, ThatOnlySomeReplicasComputeAreAnErrorThatNamesTwoOfThem) {
+  if (n == 1) return;
   Sgd trainer(strategy, options_);
   EXPECT_FAILS(strategy.run([&] {
+    if (id() == 0) loss_of(trainer.model, own_share(whole_), whole_).backward();
+    trainer.optimizer.step();
+  }),
+               InvalidArgument, "replica 1 calls optimizer.step where replica 0 calls backward");
+  expect_near(trainer.train(2), plain(2));
+}
+
+TEST_ON_EACH_WORKER(Gradients, ThatOnlySomeWorkersComputeAreAnErrorThatNamesBothCalls) {
+  if (workers == 1) return;
+  Sgd trainer(strategy, options_);
+  const std::string failure = failure_of([&] {
+    strategy.run([&] {
+      if (is_chief()) loss_of(trainer.model, own_share(whole_), whole_).backward();
+      trainer.optimizer.step();
+    });
+  });
+  EXPECT_THAT(failure, testing::StartsWith("InvalidArgument"));
+  EXPECT_THAT(failure, testing::HasSubstr("calls optimizer.step"));
+  EXPECT_THAT(failure, testing::HasSubstr("calls backward"));
+  expect_near(trainer.train(2), plain(2));
+}
+
+TEST_ON_EACH_WORKER(Gradients, OfABackwardPassWhoseErrorIsCaughtEndTheRun) {
+  if (n == 1) return;
+  Sgd trainer(strategy, options_);
+  EXPECT_RUN_FAILS(strategy.run([&] {
     const Batch share = own_share(whole_);
     try {
       const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
@@ -340,14 +352,14 @@ TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtEndTheRun) {
     }
     loss_of(trainer.model, share, whole_).backward();
   }),
-               RuntimeError, "threw in this run and was caught");
+                   RuntimeError, "threw in this run and was caught");
   expect_near(trainer.train(2), plain(2));
 }
 
-TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtAreNotSteppedWith) {
-  const Strategy strategy = mirrored(2, 4);
+TEST_ON_EACH_WORKER(Gradients, OfABackwardPassWhoseErrorIsCaughtAreNotSteppedWith) {
+  if (n == 1) return;
   Sgd trainer(strategy, options_);
-  EXPECT_FAILS(strategy.run([&] {
+  EXPECT_RUN_FAILS(strategy.run([&] {
     const Batch share = own_share(whole_);
     try {
       const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
@@ -357,50 +369,48 @@ TEST_F(Gradients, OfABackwardPassWhoseErrorIsCaughtAreNotSteppedWith) {
     }
     trainer.optimizer.step();
   }),
-               RuntimeError, "[optimizer.step] an earlier backward pass");
+                   RuntimeError, "[optimizer.step] an earlier backward pass");
   expect_near(trainer.train(2), plain(2));
 }
 
-TEST_F(Gradients, OfTheModulesOwnZeroGradAreForgottenAfterAFailedRun) {
-  for (const Strategy& strategy : {mirrored(1, 4), mirrored(4)}) {
-    Sgd trainer(strategy, options_);
-    EXPECT_FAILS(strategy.run([&] {
-      const Batch share = own_share(whole_);
-      loss_of(trainer.model, share, whole_).backward();
-      const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
-      try {
-        losses(trainer.model->second(hidden), share.y).sum().backward();
-      } catch (const std::domain_error&) {
-        throw ValueError("test", "failed");
-      }
-    }),
-                 ValueError, "failed");
-    strategy.run([&] {
-      trainer.model->zero_grad();
-      loss_of(trainer.model, own_share(whole_), whole_).backward();
-      trainer.optimizer.step();
-    });
-    expect_near(trainer.model.state_dict(), plain(1));
-  }
+TEST_ON_EACH_WORKER(Gradients, OfTheModulesOwnZeroGradAreForgottenAfterAFailedRun) {
+  Sgd trainer(strategy, options_);
+  EXPECT_RUN_FAILS(strategy.run([&] {
+    const Batch share = own_share(whole_);
+    loss_of(trainer.model, share, whole_).backward();
+    const Tensor hidden = ThrowsInBackward::apply(trainer.model->hidden(share.x));
+    try {
+      losses(trainer.model->second(hidden), share.y).sum().backward();
+    } catch (const std::domain_error&) {
+      throw ValueError("test", "failed");
+    }
+  }),
+                   ValueError, "failed");
+  strategy.run([&] {
+    trainer.model->zero_grad();
+    loss_of(trainer.model, own_share(whole_), whole_).backward();
+    trainer.optimizer.step();
+  });
+  expect_near(trainer.model.state_dict(), plain(1));
 }
 
-TEST_F(Gradients, AreWholeAfterARunThatLackedSomeOfThem) {
-  const Strategy strategy = mirrored(1, 2);
+TEST_ON_EACH_WORKER(Gradients, AreWholeAfterARunThatLackedSomeOfThem) {
+  if (n == 1) return;
   const auto scope = strategy.scope();
   Model<Net> model;
   Optimizer<optim::SGD> optimizer(model, 0.1);
-  EXPECT_FAILS(strategy.run([&] {
+  EXPECT_RUN_FAILS(strategy.run([&] {
     Tensor loss = model->first->bias.sum();
     if (id() == 0) loss = loss + model->first->weight.sum();
     loss.backward();
   }),
-               ValueError, "first.weight has a gradient on replica 0 but none on replica 1");
+                   ValueError, "first.weight has a gradient on replica 0 but none on replica ");
   const auto gradients = strategy.run([&] {
     optimizer.zero_grad();
     model->second->bias.sum().backward();
     return model->second->bias.grad().clone();
   });
-  for (const Tensor& gradient : gradients.values()) EXPECT_TRUE(gradient.eq(2).all().item<bool>());
+  for (const Tensor& gradient : gradients.values()) EXPECT_TRUE(gradient.eq(n).all().item<bool>());
 }
 
 /// Has no gradient of its second argument, and says so.
@@ -414,8 +424,7 @@ struct IgnoresSecond : torch::autograd::Function<IgnoresSecond> {
   }
 };
 
-TEST_F(Gradients, ThatAFunctionLeavesUndefinedStayWhatTheyWere) {
-  const Strategy strategy = mirrored(2, 4);
+TEST_ON_EACH_WORKER(Gradients, ThatAFunctionLeavesUndefinedStayWhatTheyWere) {
   const auto scope = strategy.scope();
   Model<Net> model;
   Optimizer<optim::SGD> optimizer(model, 0.1);
@@ -434,15 +443,30 @@ TEST_F(Gradients, ThatAFunctionLeavesUndefinedStayWhatTheyWere) {
     use();
     return model->first->weight.grad().clone();
   });
-  for (const Tensor& gradient : kept.values()) EXPECT_TRUE(gradient.eq(4).all().item<bool>());
+  for (const Tensor& gradient : kept.values()) EXPECT_TRUE(gradient.eq(n).all().item<bool>());
 }
 
-TEST_F(Gradients, OfDifferentOptimizersDoNotMeet) {
-  Sgd one(mirrored(2), options_);
+TEST_ON_EACH_WORKER(Gradients, OfDifferentOptimizersDoNotMeet) {
+  if (n == 1) return;
+  for (const int one : {last_of_chief, last}) {
+    Sgd first(strategy, options_);
+    Model<Net> model;
+    Optimizer<optim::SGD> other(model, options_);
+    EXPECT_FAILS(strategy.run([&] { id() == one ? first.optimizer.step() : other.step(); }),
+                 InvalidArgument, "the replicas must step the same optimizer");
+  }
+}
+
+TEST_ON_EACH_WORKER(Gradients, OfDifferentOptimizersOnDifferentWorkersDoNotMeet) {
+  if (workers == 1) return;
+  Sgd first(strategy, options_);
   Model<Net> model;
   Optimizer<optim::SGD> other(model, options_);
-  EXPECT_FAILS(one.strategy.run([&] { id() == 0 ? one.optimizer.step() : other.step(); }),
+  EXPECT_FAILS(strategy.run([&] { is_chief() ? first.optimizer.step() : other.step(); }),
                InvalidArgument, "the replicas must step the same optimizer");
+  step_on(strategy, model, other, whole_);
+  expect_equal_copies(model);
+  expect_near(first.train(2), plain(2));
 }
 
 // Memory.
@@ -451,7 +475,7 @@ std::size_t distinct(const std::vector<const void*>& pointers) {
   return std::set<const void*>(pointers.begin(), pointers.end()).size();
 }
 
-class GradientMemory : public Gradients {
+class GradientMemory : public ManyDevices {
  protected:
   /// Where a replica's gradient lies, without asking for it as the replica would.
   const void* gradient(int replica) {
@@ -464,7 +488,9 @@ class GradientMemory : public Gradients {
     for (int r = 0; r < 8; ++r) all.push_back(gradient(r));
     return all;
   }
-  Sgd trainer_{mirrored(2, 8), options_};  // replicas 0 to 3 share a device, and take turns
+  const Batch whole_ = batch();
+  Sgd trainer_{mirrored(2, 8), optim::SGDOptions(0.1).momentum(
+                                   0.9)};  // replicas 0 to 3 share a device, and take turns
 };
 
 TEST_F(GradientMemory, AndThatOfParametersGrowsWithDevicesNotWithReplicas) {

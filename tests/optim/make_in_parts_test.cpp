@@ -49,7 +49,7 @@ struct ClonesImpl : nn::Module {
 };
 
 Model<Wide> make_wide(int logical_devices, bool in_parts) {
-  torch::manual_seed(4);
+  seed_thread(4);
   return Model<Wide>(
       ModelOptions{.split_parameters = table_for(logical_devices), .make_in_parts = in_parts});
 }
@@ -70,45 +70,68 @@ void expect_same_tensors(nn::Module& got, nn::Module& expected, const std::strin
   }
 }
 
-class ModelInParts : public ManyDevices {
- protected:
-  static Strategy two_replicas(int devices, int logical_devices) {
-    return MirroredStrategy(
-        MirroredStrategy::Options{.devices = first_devices(devices),
-                                  .replicas = 2,
-                                  .logical_devices_per_replica = logical_devices});
-  }
-  static std::vector<NamedStrategy> strategies() {
-    return {
-        {"two copies", [] { return two_replicas(4, 2); }},
-        {"one copy", [] { return two_replicas(1, 2); }},
-        {"one replica",
-         [] { return OneDeviceStrategy("cpu:0", {.logical_devices_per_replica = 3}); }},
-    };
-  }
-};
+Strategy two_replicas(int devices, int logical_devices) {
+  return MirroredStrategy(
+      MirroredStrategy::Options{.devices = first_devices(devices),
+                                .replicas = 2,
+                                .logical_devices_per_replica = logical_devices});
+}
 
-TEST_F(ModelInParts, GivesTheSameModel) {
-  for (const NamedStrategy& named : strategies()) {
-    const Strategy strategy = named.make();
-    const auto scope = strategy.scope();
-    const int devices = strategy.extended().logical_devices_per_replica();
-    const auto whole = make_wide(devices, false);
-    const Tensor next = torch::rand({4});
-    const auto parts = make_wide(devices, true);
-    EXPECT_TRUE(same_bits(torch::rand({4}), next)) << named;
-    for (int r = 0; r < parts.shared()->replicas(); ++r) {
-      expect_same_tensors(*parts.shared()->replica(r), *whole.shared()->replica(r),
-                          cat(named.name, ", replica ", r, ": "));
-    }
+std::vector<NamedStrategy> strategies_of_logical_devices() {
+  return {
+      {"TwoCopies", [] { return two_replicas(4, 2); }},
+      {"OneCopy", [] { return two_replicas(1, 2); }},
+      {"OneReplica", [] { return OneDeviceStrategy("cpu:0", {.logical_devices_per_replica = 3}); }},
+      NamedStrategy({8, 3}, 2),
+  };
+}
+
+struct ModelsInParts : OnStrategies {
+  ModelsInParts(const NamedStrategy& named, const std::optional<Worker>& worker)
+      : OnStrategies(named, worker),
+        scope(strategy.scope()),
+        devices(strategy.extended().logical_devices_per_replica()) {}
+  const Scope scope;
+  const int devices;
+};
+SUITE_ON_EACH_WORKER(ModelsInParts, NamedStrategy,
+                     testing::ValuesIn(strategies_of_logical_devices()));
+
+TEST_ON_EACH_WORKER(ModelsInParts, AreTheSame) {
+  const auto whole = make_wide(devices, false);
+  const Tensor next = torch::rand({4});
+  const auto parts = make_wide(devices, true);
+  EXPECT_TRUE(same_bits(torch::rand({4}), next));
+  for (int r = 0; r < n_here; ++r) {
+    expect_same_tensors(*parts.shared()->replica(r), *whole.shared()->replica(r),
+                        cat("local replica ", r, ": "));
   }
 }
+
+TEST_ON_EACH_WORKER(ModelsInParts, TrainAsThoseThatAreSplitAfterwards) {
+  const auto train = [&](bool in_parts) {
+    auto model = make_wide(devices, in_parts);
+    Optimizer<optim::Adam> optimizer(model, optim::AdamOptions(0.01));
+    for (int step = 0; step < 3; ++step) {
+      strategy.run([&] {
+        optimizer.zero_grad();
+        model(torch::arange(8).mul(7 + id()).add(step)).square().mean().backward();
+        optimizer.step();
+      });
+    }
+    expect_equal_copies(model);
+    return model.state_dict();
+  };
+  expect_near(train(true), train(false), 0);
+}
+
+using ModelInParts = ManyDevices;
 
 TEST_F(ModelInParts, GivesTheSameLayersOfLibTorch) {
   const Strategy strategy = two_replicas(4, 2);
   const auto scope = strategy.scope();
   const auto make = [](bool in_parts) {
-    torch::manual_seed(4);
+    seed_thread(4);
     return Model<ClonesImpl>(ModelOptions{
         .split_parameters = tensor_parallel(
             {.columns = {"*.linear1"}, .rows = {"*.linear2"}, .attention = {"*.self_attn"}}),
@@ -135,31 +158,11 @@ TEST_F(ModelInParts, ReplicasOfADeviceShareTheirParts) {
   }
 }
 
-TEST_F(ModelInParts, TrainsAsOneThatIsSplitAfterwards) {
-  for (const NamedStrategy& named : strategies()) {
-    const Strategy strategy = named.make();
-    const auto scope = strategy.scope();
-    const auto train = [&](bool in_parts) {
-      auto model = make_wide(strategy.extended().logical_devices_per_replica(), in_parts);
-      Optimizer<optim::Adam> optimizer(model, optim::AdamOptions(0.01));
-      for (int step = 0; step < 3; ++step) {
-        strategy.run([&] {
-          optimizer.zero_grad();
-          model(torch::arange(8).mul(7 + id()).add(step)).square().mean().backward();
-          optimizer.step();
-        });
-      }
-      return model.state_dict();
-    };
-    expect_near(train(true), train(false), 0, named.name);
-  }
-}
-
 TEST_F(ModelInParts, KeepsWhatTheFactoryHasSet) {
   const Strategy strategy = two_replicas(4, 2);
   const auto scope = strategy.scope();
   const auto make = [](bool in_parts) {
-    torch::manual_seed(4);
+    seed_thread(4);
     return Model<Wide>(
         [] {
           Wide module;

@@ -36,11 +36,15 @@ Tensor images(int rows = 2, int channels = 3) {
   return torch::sin(torch::arange(rows * channels * 36, at::kFloat)).view({rows, channels, 6, 6});
 }
 
-class ModelTest : public ManyDevices {
- protected:
-  const Strategy strategy_ = mirrored(3);
-  Scope scope_ = strategy_.scope();
+class Models : public OnStrategies {
+ public:
+  Models(const NamedStrategy& named, const std::optional<Worker>& worker)
+      : OnStrategies(named, worker), scope_(strategy.scope()) {}
 
+ protected:
+  Scope scope_;
+
+  /// Of a replica of this worker.
   template <class M>
   static Tensor parameter(const Model<M>& model, int replica, const std::string& name) {
     return model.shared()->replica(replica)->named_parameters()[name];
@@ -50,20 +54,36 @@ class ModelTest : public ManyDevices {
     return model.shared()->replica(replica)->named_buffers()[name];
   }
   template <class M>
-  static void expect_equal_replicas(const Model<M>& model, int count = 3) {
-    ASSERT_EQ(model.shared()->replicas(), count);
+  void expect_equal_replicas(const Model<M>& model) {
+    ASSERT_EQ(model.shared()->replicas(), n_here);
     expect_on_every_replica(model, state_of(*model.shared()->replica(0)), 0);
     for (const auto& entry : model.named_parameters()) {
-      for (int r = 1; r < count; ++r) {
+      for (int r = 1; r < n_here; ++r) {
         EXPECT_FALSE(parameter(model, r, entry.key()).is_same(entry.value())) << entry.key();
       }
     }
+    expect_equal_copies(model);
+  }
+
+  /// Gives each replica statistics of its own.
+  void use_in_replicas(const Model<Normed>& model) const {
+    strategy.run([&] {
+      const at::NoGradGuard no_grad;
+      model(images() + id());
+    });
+  }
+
+  /// The mean of a buffer over all replicas of the job.
+  Tensor mean_of(const Model<Normed>& model, const std::string& name) const {
+    const auto own = strategy.run([&] { return model.named_buffers()[name].clone(); });
+    return strategy.reduce("MEAN", own);
   }
 };
+ON_ALL_STRATEGIES(Models);
 
 // Making.
 
-TEST_F(ModelTest, IsMadeFromArgumentsOfTheModule) {
+TEST_ON_EACH_WORKER(Models, AreMadeFromArgumentsOfTheModule) {
   Model<Normed> model(1, 0.5);
   expect_equal_replicas(model);
   EXPECT_EQ(model->scale.item<float>(), 0.5f);
@@ -71,14 +91,14 @@ TEST_F(ModelTest, IsMadeFromArgumentsOfTheModule) {
   expect_equal_replicas(Model<nn::Linear>(3, 2));
 }
 
-TEST_F(ModelTest, IsMadeByAFactory) {
+TEST_ON_EACH_WORKER(Models, AreMadeByAFactory) {
   expect_equal_replicas(Model<Net>([] { return Net(); }));
   expect_equal_replicas(Model<NetImpl>([] { return std::make_shared<NetImpl>(); }));
   expect_equal_replicas(Model<nn::Sequential>(
       [] { return nn::Sequential(nn::Linear(4, 8), nn::ReLU(), nn::Linear(8, 3)); }));
 }
 
-TEST_F(ModelTest, IsMadeFromAModuleThatExists) {
+TEST_ON_EACH_WORKER(Models, AreMadeFromAModuleThatExists) {
   nn::Linear cloneable(4, 2);
   Model<nn::Linear> cloned(cloneable);
   expect_equal_replicas(cloned);
@@ -91,11 +111,12 @@ TEST_F(ModelTest, IsMadeFromAModuleThatExists) {
 
   NeedsASize sized(5);
   expect_equal_replicas(Model<NeedsASize>(sized, [] { return NeedsASize(5); }));
+  if (n < 2 * workers) return;  // a worker with one replica has nothing to compare it with
   EXPECT_FAILS(Model<NeedsASize>(sized, [] { return NeedsASize(6); }), ValueError,
                "other parameters");
 }
 
-TEST_F(ModelTest, FindsOutTheTypeOfAModuleThatIsGiven) {
+TEST_ON_EACH_WORKER(Models, FindOutTheTypeOfAModuleThatIsGiven) {
   Model model(nn::Linear(4, 2));
   static_assert(std::same_as<decltype(model), Model<nn::Linear>>);
   expect_equal_replicas(model);
@@ -111,16 +132,18 @@ TEST_F(ModelTest, FindsOutTheTypeOfAModuleThatIsGiven) {
   EXPECT_EQ(copy.shared(), pointer.shared());
 }
 
-TEST_F(ModelTest, OfOneModuleForAllReplicasIsAnError) {
+TEST_ON_EACH_WORKER(Models, OfOneModuleForAllReplicasAreAnError) {
   const Net net;
+  EXPECT_FAILS(Model<NetImpl>(std::shared_ptr<NetImpl>()), ValueError, "empty");
+  if (n < 2 * workers) return;  // for a worker with one replica it is none
   EXPECT_FAILS(Model<Net>([&] { return net; }), ValueError, "first.weight");
   EXPECT_FAILS(Model<nn::Sequential>(nn::Linear(4, 2), nn::ReLU()), ValueError,
                "give a factory that makes a new module");
-  EXPECT_FAILS(Model<NetImpl>(std::shared_ptr<NetImpl>()), ValueError, "empty");
 }
 
-TEST_F(ModelTest, MadeInsideRunIsAnError) {
-  EXPECT_FAILS(strategy_.run([] { Model<Net>(); }), RuntimeError, "made inside strategy.run()");
+TEST_ON_EACH_WORKER(Models, MadeInsideRunAreAnError) {
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  EXPECT_RUN_FAILS(strategy.run([] { Model<Net>(); }), RuntimeError, "made inside strategy.run()");
   expect_equal_replicas(Model<Net>());
 }
 
@@ -130,28 +153,40 @@ TEST(Model, MadeOutsideOfAnyScopeIsAPlainModule) {
   EXPECT_EQ(model(batch().x).sizes(), (std::vector<std::int64_t>{13, 3}));
 }
 
-TEST_F(ModelTest, BeginsWithTheSameValuesOnAnyNumberOfReplicas) {
-  scope_.exit();
-  std::string first;
-  for (const NamedStrategy& named : all_strategies()) {
-    const Strategy strategy = named.make();
-    const auto scope = strategy.scope();
-    torch::manual_seed(4);
+TEST_ON_EACH_WORKER(Models, BeginWithTheSameValuesOnAnyNumberOfReplicas) {
+  const auto two_fingerprints = [](const Strategy& on) {
+    const auto scope = on.scope();
+    seed_thread(4);
     const std::string initial = fingerprint(Model<Normed>());
-    const std::string both = initial + fingerprint(Model<Normed>());
-    if (first.empty()) first = both;
-    EXPECT_EQ(both, first) << named << ": also what is drawn afterwards";
-  }
+    return initial + fingerprint(Model<Normed>());  // also what is drawn afterwards
+  };
+  scope_.exit();
+  const std::string expected = two_fingerprints(OneDeviceStrategy("cpu:0"));
+  EXPECT_EQ(two_fingerprints(strategy), expected);
+}
+
+TEST_ON_EACH_WORKER(Models, BeginWithTheChiefsValues) {
+  seed_thread(4 + this_worker);
+  const Model<Normed> model;
+  Normed existing;
+  existing->scale.fill_(this_worker);
+  const Model<Normed> of_existing(existing);
+  seed_thread(4);
+  Normed plain, plain_existing;
+  plain_existing->scale.fill_(0);
+  expect_on_every_replica(model, state_of(*plain), 0);
+  expect_on_every_replica(of_existing, state_of(*plain_existing), 0);
 }
 
 // Using.
 
-TEST_F(ModelTest, GivesEachReplicaItsOwnModule) {
+TEST_ON_EACH_WORKER(Models, GiveEachReplicaItsOwnModule) {
   Model<Normed> model;
-  const auto same = strategy_.run(
+  const auto same = strategy.run(
       [&](const Tensor& x) {
-        EXPECT_EQ(&*model->conv, &*dynamic_cast<NormedImpl&>(*model.shared()->replica(id())).conv);
-        EXPECT_TRUE(model.parameters()[0].is_same(parameter(model, id(), "conv.weight")));
+        const int local = id() - first_here;
+        EXPECT_EQ(&*model->conv, &*dynamic_cast<NormedImpl&>(*model.shared()->replica(local)).conv);
+        EXPECT_TRUE(model.parameters()[0].is_same(parameter(model, local, "conv.weight")));
         EXPECT_TRUE(model.named_parameters()["conv.weight"].is_same(model.parameters()[0]));
         return model->features(x).equal(model->conv(x));
       },
@@ -159,13 +194,13 @@ TEST_F(ModelTest, GivesEachReplicaItsOwnModule) {
   for (const bool each : same.values()) EXPECT_TRUE(each);
 }
 
-TEST_F(ModelTest, HasAForwardMethod) {
+TEST_ON_EACH_WORKER(Models, HaveAForwardMethod) {
   Model<Net> model;
   EXPECT_TRUE(model.forward(batch().x).equal(model(batch().x)));
-  strategy_.run([&] { EXPECT_TRUE(model.forward(batch().x).equal(model(batch().x))); });
+  strategy.run([&] { EXPECT_TRUE(model.forward(batch().x).equal(model(batch().x))); });
 }
 
-TEST_F(ModelTest, IsPrintedAsItsModule) {
+TEST_ON_EACH_WORKER(Models, ArePrintedAsTheirModule) {
   Model<Net> model;
   std::ostringstream text, expected;
   text << model;
@@ -174,96 +209,101 @@ TEST_F(ModelTest, IsPrintedAsItsModule) {
   EXPECT_NE(text.str().find("(first): torch::nn::Linear(in_features=4"), std::string::npos);
 }
 
-TEST_F(ModelTest, IsConvertedOnAllReplicas) {
+TEST_ON_EACH_WORKER(Models, AreConvertedOnAllReplicas) {
   Model<Normed> model;
-  strategy_.run([&] {
-    const at::NoGradGuard no_grad;
-    model(images() + id());
-  });
-  const Tensor mean = buffer(model, 2, "norm.running_mean").to(at::kDouble);
+  use_in_replicas(model);
+  const auto before = strategy.run([&] { return model->norm->running_mean.to(at::kDouble); });
   model.to(at::kDouble);
-  strategy_.run([&] { EXPECT_EQ(model(images().to(at::kDouble)).dtype(), at::kDouble); });
+  strategy.run([&] { EXPECT_EQ(model(images().to(at::kDouble)).dtype(), at::kDouble); });
   model.eval();
-  EXPECT_FALSE(buffer(model, 0, "norm.running_mean").equal(mean)) << "replicas keep their own";
+  const auto differ = strategy.run(
+      [&](const Tensor& mean) { return !model->norm->running_mean.equal(mean); }, before);
+  for (const bool each : differ.values()) EXPECT_TRUE(each) << "replicas keep their own";
   Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
   model.to(at::kFloat);
-  EXPECT_FAILS(strategy_.run([&] { optimizer.step(); }), RuntimeError, "parameters were replaced");
-  EXPECT_FAILS(strategy_.run([&] { model.to(at::kFloat); }), RuntimeError, "inside strategy.run()");
+  EXPECT_RUN_FAILS(strategy.run([&] { optimizer.step(); }), RuntimeError,
+                   "parameters were replaced");
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  EXPECT_RUN_FAILS(strategy.run([&] { model.to(at::kFloat); }), RuntimeError,
+                   "inside strategy.run()");
 }
 
-TEST_F(ModelTest, SwitchesTheModeOfOneReplicaOrOfAll) {
+TEST_ON_EACH_WORKER(Models, SwitchTheModeOfOneReplicaOrOfAll) {
   Model<Normed> model;
-  strategy_.run([&] {
-    if (id() == 1) model.eval();
-    EXPECT_EQ(model.is_training(), id() != 1);
+  strategy.run([&] {
+    if (id() == last_of_chief) model.eval();
+    EXPECT_EQ(model.is_training(), id() != last_of_chief);
   });
-  EXPECT_TRUE(model.is_training());
+  EXPECT_EQ(model.is_training(), last_of_chief > 0 || !is_chief()) << "as the first replica";
   model.eval();
-  strategy_.run([&] { EXPECT_FALSE(model.is_training()); });
+  strategy.run([&] { EXPECT_FALSE(model.is_training()); });
   model.train();
-  strategy_.run([&] { EXPECT_TRUE(model.is_training()); });
+  strategy.run([&] { EXPECT_TRUE(model.is_training()); });
 }
 
-TEST_F(ModelTest, FreezesByPrefixOnAllReplicas) {
+TEST_ON_EACH_WORKER(Models, FreezeByPrefixOnAllReplicas) {
   Model<Net> model;
   model.freeze("first");
-  strategy_.run([&] {
+  strategy.run([&] {
     for (const auto& entry : model.named_parameters()) {
       EXPECT_EQ(entry.value().requires_grad(), entry.key().rfind("first", 0) != 0) << entry.key();
     }
   });
   model.unfreeze();
-  strategy_.run([&] {
+  strategy.run([&] {
     for (const Tensor& p : model.parameters()) EXPECT_TRUE(p.requires_grad());
   });
   EXPECT_FAILS(model.freeze("third"), ValueError, "third");
-  EXPECT_FAILS(strategy_.run([&] { model.freeze(); }), RuntimeError, "inside strategy.run()");
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  EXPECT_RUN_FAILS(strategy.run([&] { model.freeze(); }), RuntimeError, "inside strategy.run()");
 }
 
 // Buffers.
 
-TEST_F(ModelTest, AveragesMovingAveragesAndTakesCountersOfReplicaZero) {
+TEST_ON_EACH_WORKER(Models, AverageMovingAveragesAndTakeCountersOfReplicaZero) {
   Model<Normed> model;
-  strategy_.run([&] {
+  strategy.run([&] {
     const at::NoGradGuard no_grad;
     for (int i = 0; i <= id(); ++i) model(images() + id());
   });
-  Tensor mean = torch::zeros({4});
-  for (int r = 0; r < 3; ++r) mean += buffer(model, r, "norm.running_mean") / 3;
+  const Tensor mean = mean_of(model, "norm.running_mean");
   const StateDict state = model.state_dict();
-  EXPECT_FALSE(buffer(model, 0, "norm.running_mean").allclose(mean));
+  EXPECT_EQ(buffer(model, 0, "norm.running_mean").allclose(mean), n == 1);
   EXPECT_TRUE(state.at("norm.running_mean").allclose(mean));
   EXPECT_EQ(state.at("norm.num_batches_tracked").item<int>(), 1);
-  EXPECT_EQ(buffer(model, 2, "norm.num_batches_tracked").item<int>(), 3);
+  const Tensor count = buffer(model, n_here - 1, "norm.num_batches_tracked");
+  EXPECT_EQ(count.item<int>(), first_here + n_here);
   EXPECT_TRUE(state.at("scale").equal(torch::full({1}, 0.1))) << "a constant keeps its bits";
 }
 
-TEST_F(ModelTest, UsesAggregatedBuffersOutsideOfReplicasAndLeavesThemAsTheyAre) {
+TEST_ON_EACH_WORKER(Models, UseAggregatedBuffersOutsideOfReplicasAndLeaveThemAsTheyAre) {
   Model<Normed> model;
-  strategy_.run([&] {
-    const at::NoGradGuard no_grad;
-    model(images() + id());
-  });
-  const Tensor own = buffer(model, 0, "norm.running_mean").clone();
+  use_in_replicas(model);
+  const auto own = strategy.run([&] { return model->norm->running_mean.clone(); });
   Normed plain;
-  Model<Normed> single(plain);
-  single.load_state_dict(model.state_dict());
+  {
+    const at::NoGradGuard no_grad;
+    const StateDict state = model.state_dict();
+    for (auto& [name, value] : state_of(*plain)) value.copy_(state.at(name));
+  }
   model.eval();
   plain->eval();
-  EXPECT_TRUE(model(images()).equal(plain(images())));
+  const Tensor expected = plain(images());
+  EXPECT_TRUE(model(images()).equal(expected));
   scope_.exit();
-  EXPECT_TRUE(model(images()).equal(plain(images()))) << "in default context too";
-  EXPECT_TRUE(model->forward(images()).equal(plain(images())));
-  EXPECT_TRUE(buffer(model, 0, "norm.running_mean").equal(own));
-  EXPECT_FALSE(buffer(model, 1, "norm.running_mean").equal(own));
+  EXPECT_TRUE(model(images()).equal(expected)) << "in default context too";
+  EXPECT_TRUE(model.forward(images()).equal(expected));
+  if (workers == 1) {  // elsewhere another method is no collective
+    EXPECT_TRUE(model->forward(images()).equal(expected));
+  }
+  for (int r = 0; r < n_here; ++r) {
+    EXPECT_TRUE(buffer(model, r, "norm.running_mean").equal(own.values()[r])) << r;
+  }
 }
 
-TEST_F(ModelTest, WritesToTheBuffersOfAllReplicasWhenItTrainsOutsideOfThem) {
+TEST_ON_EACH_WORKER(Models, WriteToTheBuffersOfAllReplicasWhenTheyTrainOutsideOfThem) {
   Model<Normed> model;
-  strategy_.run([&] {
-    const at::NoGradGuard no_grad;
-    model(images() + id());
-  });
+  use_in_replicas(model);
   Normed plain;
   const StateDict before = model.state_dict();
   {
@@ -277,22 +317,42 @@ TEST_F(ModelTest, WritesToTheBuffersOfAllReplicasWhenItTrainsOutsideOfThem) {
   EXPECT_EQ(model.state_dict().at("norm.num_batches_tracked").item<int>(), 2);
 }
 
+TEST_ON_EACH_WORKER(Models, WriteToBuffersWhatTheyDoOnTheChiefWhenTheyTrainOutsideOfReplicas) {
+  Model<Normed> model;
+  Normed plain;
+  model.load_state_dict(state_of(*plain));
+  {
+    const at::NoGradGuard no_grad;
+    model(images() + this_worker);
+    plain(images());
+  }
+  strategy.run([&] {
+    const auto own = model.named_buffers();
+    for (const auto& [name, value] : state_of(*plain)) {
+      if (own.contains(name)) {
+        EXPECT_TRUE(own[name].allclose(value, 1e-5, 1e-6)) << name << " of replica " << id();
+      }
+    }
+  });
+  expect_near(model.state_dict(), state_of(*plain), 1e-6);
+}
+
 // Channels last.
 
-TEST_F(ModelTest, KeepsConvolutionsInChannelsLastWithTheSameResult) {
+TEST_ON_EACH_WORKER(Models, KeepConvolutionsInChannelsLastWithTheSameResult) {
   const auto options = optim::SGDOptions(0.1);
   const auto train = [&](const ModelOptions& layout) {
-    torch::manual_seed(2);
+    seed_thread(2);
     Model<Normed> model(layout);
     Optimizer<optim::SGD> optimizer(model, options);
     for (int i = 0; i < 3; ++i) {
-      strategy_.run([&] {
+      strategy.run([&] {
         optimizer.zero_grad();
         model(images(2) * (id() + 1)).pow(2).sum().backward();
         optimizer.step();
       });
     }
-    for (int r = 0; r < 3 && layout.channels_last; ++r) {
+    for (int r = 0; r < n_here && layout.channels_last; ++r) {
       const auto format = at::MemoryFormat::ChannelsLast;
       EXPECT_TRUE(parameter(model, r, "conv.weight").is_contiguous(format)) << r;
       EXPECT_TRUE(parameter(model, r, "conv.weight").grad().is_contiguous(format)) << r;
@@ -304,16 +364,20 @@ TEST_F(ModelTest, KeepsConvolutionsInChannelsLastWithTheSameResult) {
 
 // State.
 
-TEST_F(ModelTest, LoadsAStateDictOnAllReplicas) {
+TEST_ON_EACH_WORKER(Models, LoadAStateDictOnAllReplicas) {
   Model<Normed> model, other;
   StateDict state = other.state_dict();
   state["norm.running_var"].fill_(3);
   state["norm.num_batches_tracked"].fill_(7);
   model.load_state_dict(state);
   expect_on_every_replica(model, state, 0);
+  StateDict mine = state;
+  for (auto& [name, value] : mine) value = value + this_worker;
+  other.load_state_dict(mine);
+  expect_on_every_replica(other, state, 0);
 }
 
-TEST_F(ModelTest, RefusesAStateDictThatDoesNotFitAndChangesNothing) {
+TEST_ON_EACH_WORKER(Models, RefuseAStateDictThatDoesNotFitAndChangeNothing) {
   Model<Normed> model, other;
   const std::string before = fingerprint(model);
   StateDict missing = other.state_dict(), unknown = missing, reshaped = missing, nested = missing;
@@ -326,12 +390,14 @@ TEST_F(ModelTest, RefusesAStateDictThatDoesNotFitAndChangesNothing) {
   EXPECT_FAILS(model.load_state_dict(reshaped), ValueError, "\"conv.bias\" has another shape");
   EXPECT_FAILS(model.load_state_dict(nested), ValueError, "got nested Float [[2]]");
   EXPECT_EQ(fingerprint(model), before);
-  EXPECT_FAILS(strategy_.run([&] { model.load_state_dict(missing); }), RuntimeError,
-               "inside strategy.run()");
-  EXPECT_FAILS(strategy_.run([&] { model.state_dict(); }), RuntimeError, "inside strategy.run()");
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  EXPECT_RUN_FAILS(strategy.run([&] { model.load_state_dict(missing); }), RuntimeError,
+                   "inside strategy.run()");
+  EXPECT_RUN_FAILS(strategy.run([&] { model.state_dict(); }), RuntimeError,
+                   "inside strategy.run()");
 }
 
-TEST_F(ModelTest, HasAFingerprintOfNamesShapesTypesAndValues) {
+TEST(StateDicts, HaveAFingerprintOfNamesShapesTypesAndValues) {
   const StateDict state{{"a", torch::arange(6, at::kFloat)}};
   const std::string print = fingerprint(state);
   EXPECT_EQ(print.size(), 16U);
@@ -345,18 +411,21 @@ TEST_F(ModelTest, HasAFingerprintOfNamesShapesTypesAndValues) {
 
 // Files.
 
-class ModelFile : public ModelTest {
- protected:
-  ~ModelFile() override { std::remove(path_.c_str()); }
+struct ModelFiles : Models {
+  using Models::Models;
   const std::string path_ = testing::TempDir() + "cohort_model_test.pt";
-};
 
-TEST_F(ModelFile, IsReadByAnyStrategyAndByPlainLibTorch) {
+  /// Waits until all workers are through with the file.
+  void after() const {
+    strategy.run([] { get_replica_context().barrier(); });
+    if (is_chief()) std::remove(path_.c_str());
+  }
+};
+ON_ALL_STRATEGIES(ModelFiles);
+
+TEST_ON_EACH_WORKER(ModelFiles, AreReadByAnyStrategyAndByPlainLibTorch) {
   Model<Normed> model;
-  strategy_.run([&] {
-    const at::NoGradGuard no_grad;
-    model(images() + id());
-  });
+  use_in_replicas(model);
   model.save(path_);
   const StateDict saved = model.state_dict();
 
@@ -374,24 +443,39 @@ TEST_F(ModelFile, IsReadByAnyStrategyAndByPlainLibTorch) {
   EXPECT_EQ(fingerprint(alone), fingerprint(saved));
 }
 
-TEST_F(ModelFile, OfPlainLibTorchIsRead) {
+TEST_ON_EACH_WORKER(ModelFiles, AreThereWhenSaveReturnsOnAnyWorker) {
+  Model<Normed> model;
+  for (int i = 0; i < 5; ++i) {
+    use_in_replicas(model);
+    model.save(path_);
+    Normed plain;
+    torch::load(plain, path_);
+    EXPECT_EQ(fingerprint(state_of(*plain)), fingerprint(model));  // when all have read it
+  }
+}
+
+TEST_ON_EACH_WORKER(ModelFiles, OfPlainLibTorchAreRead) {
   const auto make = [] {
     return nn::Sequential(nn::Linear(4, 8), nn::ReLU(), nn::BatchNorm1d(8), nn::Linear(8, 3));
   };
   nn::Sequential plain = make();
-  torch::save(plain, path_);
+  if (is_chief()) torch::save(plain, path_);
   Model<nn::Sequential> model(make);
   model.load(path_);
   expect_on_every_replica(model, state_of(*plain), 0);
 }
 
-TEST_F(ModelFile, ThatDoesNotFitIsNamedWithItsTensor) {
+TEST_ON_EACH_WORKER(ModelFiles, ThatDoNotFitAreNamedWithTheirTensor) {
   Model<Normed>(1).save(path_);
   Model<Normed> model;
   const std::string before = fingerprint(model);
-  EXPECT_FAILS(model.load(path_), ValueError, "\"conv.weight\" has another shape");
-  EXPECT_FAILS(model.load(path_), ValueError, path_);
-  EXPECT_FAILS(Model<Net>().load(path_), ValueError, "\"first.bias\" is missing");
+  const std::string failure = failure_of([&] { model.load(path_); });
+  EXPECT_EQ(failure.substr(0, failure.find(':')), is_chief() ? "ValueError" : "Cancelled");
+  EXPECT_THAT(failure, testing::HasSubstr("\"conv.weight\" has another shape"));
+  if (is_chief()) {
+    EXPECT_THAT(failure, testing::HasSubstr(path_));
+  }
+  EXPECT_REPLICA_FAILS(0, Model<Net>().load(path_), ValueError, "\"first.bias\" is missing");
   EXPECT_EQ(fingerprint(model), before);
 }
 
@@ -405,7 +489,7 @@ struct ChosenNameImpl : nn::Module {
   }
 };
 
-TEST_F(ModelFile, IsNotWrittenWithNamesThatCannotBeReadAgain) {
+TEST_ON_EACH_WORKER(ModelFiles, AreNotWrittenWithNamesThatCannotBeReadAgain) {
   for (const char* name : {"in", "for", "is", "None", "del", "with", "a\"b", "a\\b", "NoneType"}) {
     EXPECT_FAILS(Model<ChosenNameImpl<0>>(name).save(path_), ValueError, cat("\"", name, "\""));
     EXPECT_FAILS(Model<ChosenNameImpl<1>>(name).save(path_), ValueError, "register it by another");
@@ -423,15 +507,17 @@ TEST_F(ModelFile, IsNotWrittenWithNamesThatCannotBeReadAgain) {
   }
 }
 
-TEST_F(ModelFile, ThatCannotBeReadOrWrittenIsNamed) {
+TEST_ON_EACH_WORKER(ModelFiles, ThatCannotBeReadOrWrittenAreNamed) {
   Model<Net> model;
-  EXPECT_FAILS(model.load(path_), NotFound, path_);
-  EXPECT_FAILS(model.save("/nowhere/model.pt"), NotFound, "/nowhere/model.pt: can't be written");
-  std::ofstream(path_) << "not a module";
-  EXPECT_FAILS(model.load(path_), InvalidArgument, path_);
+  EXPECT_REPLICA_FAILS(0, model.load(path_), NotFound, path_);
+  EXPECT_REPLICA_FAILS(0, model.save("/nowhere/model.pt"), NotFound,
+                       "/nowhere/model.pt: can't be written");
+  if (is_chief()) std::ofstream(path_) << "not a module";
+  EXPECT_REPLICA_FAILS(0, model.load(path_), InvalidArgument, path_);
   model.save(path_);
   model.load(path_);
-  EXPECT_FAILS(strategy_.run([&] { model.save(path_); }), RuntimeError, "inside strategy.run()");
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  EXPECT_RUN_FAILS(strategy.run([&] { model.save(path_); }), RuntimeError, "inside strategy.run()");
 }
 
 }  // namespace

@@ -5,20 +5,20 @@
 namespace cohort {
 namespace {
 
-class OnEachStrategy : public ManyDevices, public testing::WithParamInterface<NamedStrategy> {
- protected:
+struct Optimizers : OnStrategies {
+  using OnStrategies::OnStrategies;
+
   /// Three steps give what plain LibTorch gives with the whole batch.
   template <class O, class Options>
   void expect_as_plain(const Options& options) {
-    Trainer<O> trainer(GetParam().make(), options);
+    Trainer<O> trainer(strategy, options);
     expect_near(trainer.train(3), PlainTrainer<O>(options).train(3));
+    expect_equal_copies(trainer.model);
   }
 };
+ON_ALL_STRATEGIES(Optimizers);
 
-INSTANTIATE_TEST_SUITE_P(, OnEachStrategy, testing::ValuesIn(all_strategies()),
-                         [](const auto& info) { return info.param.name; });
-
-TEST_P(OnEachStrategy, AllOptimizersDoWhatTheyDoWithTheWholeBatch) {
+TEST_ON_EACH_WORKER(Optimizers, AllOptimizersDoWhatTheyDoWithTheWholeBatch) {
   expect_as_plain<optim::SGD>(optim::SGDOptions(0.1));
   expect_as_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).nesterov(true));
   expect_as_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
@@ -50,26 +50,24 @@ StateDict plain_lbfgs(const optim::LBFGSOptions& options) {
   return state_of(*net);
 }
 
-TEST_P(OnEachStrategy, LbfgsEvaluatesItsClosureOnAllReplicas) {
+TEST_ON_EACH_WORKER(Optimizers, LbfgsEvaluatesItsClosureOnAllReplicas) {
   const auto options = optim::LBFGSOptions(0.5).max_iter(5);
   const Batch whole = batch(13, at::kDouble);
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
   Model<Net> model(in_double);
   Optimizer<optim::LBFGS> optimizer(model, options);
-  std::vector<double> first;
   for (int i = 0; i < 2; ++i) {
     const auto loss = strategy.run([&] {
-      return optimizer.step([&] {
+      const Tensor first = optimizer.step([&] {
         optimizer.zero_grad();
         const Tensor part = loss_of(model, own_share(whole), whole);
         part.backward();
         return part;
       });
+      return first.reshape({1});
     });
-    for (const Tensor& each : loss.values()) {
-      EXPECT_EQ(each.item<double>(), loss.values()[0].item<double>()) << "the same on all";
-    }
+    const Tensor all = strategy.gather(loss, 0);
+    EXPECT_TRUE(all.eq(all[0]).all().item<bool>()) << "the same on all: " << all;
   }
   expect_near(model.state_dict(), plain_lbfgs(options), 1e-8);
 }
@@ -96,15 +94,15 @@ void expect_words_as_plain(const Strategy& strategy, const Options& options,
   expect_on_every_replica(model, state_of(*plain));
 }
 
-TEST_P(OnEachStrategy, SparseGradientsOfEmbeddingsAreConcatenated) {
-  expect_words_as_plain<optim::SGD>(GetParam().make(), optim::SGDOptions(0.1));
-  expect_words_as_plain<optim::Adagrad>(GetParam().make(), optim::AdagradOptions(0.1));
-  expect_words_as_plain<optim::SGD>(GetParam().make(), optim::SGDOptions(0.1), false);
+TEST_ON_EACH_WORKER(Optimizers, SparseGradientsOfEmbeddingsAreConcatenated) {
+  expect_words_as_plain<optim::SGD>(strategy, optim::SGDOptions(0.1));
+  expect_words_as_plain<optim::Adagrad>(strategy, optim::AdagradOptions(0.1));
+  expect_words_as_plain<optim::SGD>(strategy, optim::SGDOptions(0.1), false);
 }
 
-TEST_P(OnEachStrategy, ClipsByTheGlobalNormAsLibTorchDoes) {
+TEST_ON_EACH_WORKER(Optimizers, ClipsByTheGlobalNormAsLibTorchDoes) {
   const auto options = optim::SGDOptions(1);
-  Trainer<optim::SGD> trainer(GetParam().make(), options, {.clip_global_norm = 0.05});
+  Trainer<optim::SGD> trainer(strategy, options, {.clip_global_norm = 0.05});
   PlainTrainer<optim::SGD> plain(options);
   for (int i = 0; i < 3; ++i) {
     trainer.step();
@@ -116,11 +114,11 @@ TEST_P(OnEachStrategy, ClipsByTheGlobalNormAsLibTorchDoes) {
   expect_near(trainer.model.state_dict(), state_of(*plain.net), 1e-6);
 }
 
-TEST_P(OnEachStrategy, SchedulersChangeTheLearningRateOfAllCopies) {
+TEST_ON_EACH_WORKER(Optimizers, SchedulersChangeTheLearningRateOfAllCopies) {
   const auto options = optim::SGDOptions(0.5);
   PlainTrainer<optim::SGD> plain(options);
   optim::StepLR plain_scheduler(plain.optimizer, 2, 0.1);
-  Trainer<optim::SGD> inside(GetParam().make(), options);
+  Trainer<optim::SGD> inside(strategy, options);
   Scheduler<optim::StepLR> scheduler_inside(inside.optimizer, 2, 0.1);
   for (int i = 0; i < 5; ++i) {
     plain.step();
@@ -131,9 +129,9 @@ TEST_P(OnEachStrategy, SchedulersChangeTheLearningRateOfAllCopies) {
   expect_on_every_replica(inside.model, state_of(*plain.net));
 }
 
-TEST_P(OnEachStrategy, SetLrChangesTheLearningRateOfAllCopies) {
+TEST_ON_EACH_WORKER(Optimizers, SetLrChangesTheLearningRateOfAllCopies) {
   PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.5));
-  Trainer<optim::SGD> trainer(GetParam().make(), 0.5);
+  Trainer<optim::SGD> trainer(strategy, 0.5);
   plain.step();
   trainer.step();
   plain.optimizer.param_groups()[0].options().set_lr(0.25);
@@ -147,11 +145,9 @@ TEST_P(OnEachStrategy, SetLrChangesTheLearningRateOfAllCopies) {
   expect_on_every_replica(trainer.model, state_of(*plain.net));
 }
 
-class OptimizerTest : public ManyDevices {};
-
-TEST_F(OptimizerTest, LbfgsSearchesAlongTheMeanWhereGradientsAreMeans) {
+TEST_ON_EACH_WORKER(Optimizers, LbfgsSearchesAlongTheMeanWhereGradientsAreMeans) {
   const auto options = optim::LBFGSOptions(1).max_iter(5).line_search_fn("strong_wolfe");
-  const Batch whole = batch(12, at::kDouble);
+  const Batch whole = batch(3 * n, at::kDouble);
   Net net = in_double();
   optim::LBFGS plain(net->parameters(), options);
   const Tensor plain_loss = plain.step([&] {
@@ -160,7 +156,6 @@ TEST_F(OptimizerTest, LbfgsSearchesAlongTheMeanWhereGradientsAreMeans) {
     loss.backward();
     return loss;
   });
-  const Strategy strategy = mirrored(2, 4);
   const auto scope = strategy.scope();
   Model<Net> model(in_double);
   Optimizer<optim::LBFGS> optimizer(model, options, {.reduce = ReduceOp::MEAN});
@@ -173,18 +168,21 @@ TEST_F(OptimizerTest, LbfgsSearchesAlongTheMeanWhereGradientsAreMeans) {
       return own;
     });
   });
-  EXPECT_NEAR(loss.values()[3].item<double>(), plain_loss.item<double>(), 1e-10);
+  for (const Tensor& each : loss.values()) {
+    EXPECT_NEAR(each.item<double>(), plain_loss.item<double>(), 1e-10);
+  }
   expect_near(model.state_dict(), state_of(*net), 1e-7);
 }
 
-TEST_F(OptimizerTest, ANumberIsTheLearningRate) {
-  const Strategy strategy = mirrored(2);
+TEST_ON_EACH_WORKER(Optimizers, ANumberIsTheLearningRate) {
   const auto scope = strategy.scope();
   Model<Net> model;
   const auto rate = [](auto& optimizer, int group) {
-    EXPECT_EQ(optimizer.copy(0).param_groups()[group].options().get_lr(),
-              optimizer.copy(1).param_groups()[group].options().get_lr());
-    return optimizer.copy(0).param_groups()[group].options().get_lr();
+    const double first = optimizer.copy(0).param_groups()[group].options().get_lr();
+    for (int c = 1; c < optimizer.copies(); ++c) {
+      EXPECT_EQ(optimizer.copy(c).param_groups()[group].options().get_lr(), first);
+    }
+    return first;
   };
   Optimizer<optim::SGD> sgd(model, 0.1);
   EXPECT_EQ(rate(sgd, 0), 0.1);
@@ -197,61 +195,62 @@ TEST_F(OptimizerTest, ANumberIsTheLearningRate) {
   EXPECT_EQ(rate(of_two, 0), 0.2);
 }
 
-TEST_F(OptimizerTest, SetLrOfAGroupIsFoundByItsPrefix) {
-  const Strategy strategy = mirrored(2, 4);
+TEST_ON_EACH_WORKER(Optimizers, SetLrOfAGroupIsFoundByItsPrefix) {
   const auto scope = strategy.scope();
   Model<Net> model;
   Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1).momentum(0.9),
                                   {{"second", optim::SGDOptions(0.2).momentum(0.5)}});
-  const auto rates = [&](int copy) {
-    std::vector<double> all;
-    for (auto& group : optimizer.copy(copy).param_groups()) all.push_back(group.options().get_lr());
-    return all;
+  const auto expect_rates = [&](const std::vector<double>& expected) {
+    for (int c = 0; c < optimizer.copies(); ++c) {
+      std::vector<double> all;
+      for (auto& group : optimizer.copy(c).param_groups()) all.push_back(group.options().get_lr());
+      EXPECT_EQ(all, expected) << "copy " << c;
+    }
   };
   strategy.run([&] { optimizer.set_lr(0.05, "second"); });
-  EXPECT_EQ(rates(0), (std::vector<double>{0.05, 0.1}));
-  EXPECT_EQ(rates(1), rates(0));
+  expect_rates({0.05, 0.1});
   optimizer.set_lr(0.01);
-  EXPECT_EQ(rates(0), (std::vector<double>{0.01, 0.01}));
-  EXPECT_EQ(rates(1), rates(0));
+  expect_rates({0.01, 0.01});
   EXPECT_FAILS(optimizer.set_lr(0.1, "third"), ValueError, "no parameter group has the prefix");
 }
 
-TEST_F(OptimizerTest, MadeInsideOfRunAnError) {
-  for (const Strategy& strategy : {mirrored(2), Strategy(OneDeviceStrategy("cpu:0"))}) {
-    const auto scope = strategy.scope();
-    Model<Net> model;
-    EXPECT_FAILS(strategy.run([&] { Optimizer<optim::SGD> optimizer(model, 0.1); }), RuntimeError,
-                 "made inside strategy.run()");
-  }
+class OptimizerTest : public ManyDevices {};
+
+TEST_ON_EACH_WORKER(Optimizers, MadeInsideOfRunAreAnError) {
+  if (strategy == default_strategy()) return;  // which has no run of its own
+  const auto scope = strategy.scope();
+  Model<Net> model;
+  EXPECT_RUN_FAILS(strategy.run([&] { Optimizer<optim::SGD> optimizer(model, 0.1); }), RuntimeError,
+                   "made inside strategy.run()");
 }
 
-TEST_F(OptimizerTest, ASchedulerMayStepTwiceInARowAndOutsideOfRun) {
-  Trainer<optim::SGD> trainer(mirrored(2, 4), optim::SGDOptions(1));
+TEST_ON_EACH_WORKER(Optimizers, ASchedulerMayStepTwiceInARowAndOutsideOfRun) {
+  Trainer<optim::SGD> trainer(strategy, optim::SGDOptions(1));
   Scheduler<optim::StepLR> scheduler(trainer.optimizer, 1, 0.5);
-  const auto rate = [&](int copy) {
-    return trainer.optimizer.copy(copy).param_groups()[0].options().get_lr();
+  const auto expect_rate = [&](double rate, const char* why) {
+    for (int c = 0; c < trainer.optimizer.copies(); ++c) {
+      EXPECT_EQ(trainer.optimizer.copy(c).param_groups()[0].options().get_lr(), rate) << why;
+    }
   };
-  trainer.strategy.run([&] {
+  strategy.run([&] {
     scheduler.step();
     scheduler.step();
   });
-  EXPECT_EQ(rate(0), 0.5) << "LibTorch's first step changes nothing";
-  EXPECT_EQ(rate(1), 0.5);
+  expect_rate(0.5, "LibTorch's first step changes nothing");
   scheduler.step();
-  EXPECT_EQ(rate(0), 0.25);
-  EXPECT_EQ(rate(1), 0.25);
+  expect_rate(0.25, "the third one, outside of run");
 }
 
-TEST_F(OptimizerTest, GroupsHaveOptionsOfTheirOwnByPrefix) {
-  const Strategy strategy = mirrored(2);
+TEST_ON_EACH_WORKER(Optimizers, GroupsHaveOptionsOfTheirOwnByPrefix) {
   const auto scope = strategy.scope();
   Model<Net> model;
   const StateDict before = model.state_dict();
   Optimizer<optim::SGD> optimizer(
       model, optim::SGDOptions(0.1),
       {{"second.weight", optim::SGDOptions(0)}, {"first", optim::SGDOptions(0.2)}});
-  EXPECT_EQ(optimizer.copy(1).param_groups().size(), 3U);
+  for (int c = 0; c < optimizer.copies(); ++c) {
+    EXPECT_EQ(optimizer.copy(c).param_groups().size(), 3U);
+  }
   step_on(strategy, model, optimizer, batch());
   const StateDict after = model.state_dict();
   EXPECT_TRUE(after.at("second.weight").equal(before.at("second.weight")));
@@ -261,15 +260,14 @@ TEST_F(OptimizerTest, GroupsHaveOptionsOfTheirOwnByPrefix) {
   EXPECT_FAILS(Optimizer<optim::SGD>(model, optim::SGDOptions(0.1), none), ValueError, "third");
 }
 
-TEST_F(OptimizerTest, OneForSeveralModels) {
-  const auto make_first = [] { return torch::manual_seed(1), nn::Linear(4, 8); };
-  const auto make_second = [] { return torch::manual_seed(2), nn::Linear(8, 3); };
+TEST_ON_EACH_WORKER(Optimizers, TrainSeveralModelsAsOne) {
+  const auto make_first = [] { return seed_thread(1), nn::Linear(4, 8); };
+  const auto make_second = [] { return seed_thread(2), nn::Linear(8, 3); };
   nn::Linear plain_first = make_first(), plain_second = make_second();
   auto parameters = plain_first->parameters();
   for (const Tensor& p : plain_second->parameters()) parameters.push_back(p);
   optim::Adam plain(parameters, optim::AdamOptions(0.01));
 
-  const Strategy strategy = mirrored(2, 4);
   const auto scope = strategy.scope();
   Model<nn::Linear> first(make_first), second(make_second);
   Optimizer<optim::Adam> optimizer({first, second}, optim::AdamOptions(0.01));
@@ -292,9 +290,9 @@ TEST_F(OptimizerTest, OneForSeveralModels) {
   EXPECT_EQ(grouped.copy().param_groups()[0].params().size(), 2U);
 }
 
-TEST_F(OptimizerTest, TwoOfTwoModelsTakeTurnsAsInAnAdversarialTraining) {
-  const auto make_maker = [] { return torch::manual_seed(1), nn::Linear(4, 4); };
-  const auto make_judge = [] { return torch::manual_seed(2), nn::Linear(4, 3); };
+TEST_ON_EACH_WORKER(Optimizers, OfTwoModelsTakeTurnsAsInAnAdversarialTraining) {
+  const auto make_maker = [] { return seed_thread(1), nn::Linear(4, 4); };
+  const auto make_judge = [] { return seed_thread(2), nn::Linear(4, 3); };
   const Batch whole = batch();
   const auto options = optim::SGDOptions(0.1).momentum(0.9);
 
@@ -302,7 +300,6 @@ TEST_F(OptimizerTest, TwoOfTwoModelsTakeTurnsAsInAnAdversarialTraining) {
   optim::SGD plain_making(plain_maker->parameters(), options);
   optim::SGD plain_judging(plain_judge->parameters(), options);
 
-  const Strategy strategy = mirrored(2, 4);
   const auto scope = strategy.scope();
   Model<nn::Linear> maker(make_maker), judge(make_judge);
   Optimizer<optim::SGD> making(maker, options), judging(judge, options);
@@ -328,20 +325,20 @@ TEST_F(OptimizerTest, TwoOfTwoModelsTakeTurnsAsInAnAdversarialTraining) {
   expect_on_every_replica(judge, state_of(*plain_judge));
 }
 
-TEST_F(OptimizerTest, TheNewestOneOfAModelCounts) {
-  Trainer<optim::SGD> trainer(mirrored(2), optim::SGDOptions(0.1));
+TEST_ON_EACH_WORKER(Optimizers, TheNewestOneOfAModelCounts) {
+  Trainer<optim::SGD> trainer(strategy, optim::SGDOptions(0.1));
   const Optimizer<optim::SGD> old = trainer.optimizer;
   PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1));
   trainer.optimizer = Optimizer<optim::SGD>(trainer.model, optim::SGDOptions(0.1));
   expect_near(trainer.train(3), plain.train(3));
   trainer.optimizer = old;
-  EXPECT_FAILS(trainer.step(), RuntimeError, "another optimizer was made for the same model");
+  EXPECT_RUN_FAILS(trainer.step(), RuntimeError, "another optimizer was made for the same model");
 }
 
 /// A network that uses one matrix twice, and registers it twice.
 struct TiedImpl : nn::Module {
   TiedImpl() {
-    torch::manual_seed(1);
+    seed_thread(1);
     table = register_parameter("table", torch::randn({4, 4}));
     output = register_parameter("output", table);
     head = register_module("head", nn::Linear(4, 3));
@@ -352,12 +349,11 @@ struct TiedImpl : nn::Module {
 };
 TORCH_MODULE(Tied);
 
-TEST_F(OptimizerTest, ATensorThatModulesShareIsUpdatedOnce) {
+TEST_ON_EACH_WORKER(Optimizers, ATensorThatModulesShareIsUpdatedOnce) {
   const Batch whole = batch();
   Tied plain;
   optim::SGD plain_optimizer({plain->table, plain->head->weight, plain->head->bias},
                              optim::SGDOptions(0.1));
-  const Strategy strategy = mirrored(2, 4);
   const auto scope = strategy.scope();
   Model<Tied> model;
   Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
@@ -370,15 +366,16 @@ TEST_F(OptimizerTest, ATensorThatModulesShareIsUpdatedOnce) {
   expect_on_every_replica(model, state_of(*plain));
 }
 
-TEST_F(OptimizerTest, InCrossReplicaContextAnError) {
-  Trainer<optim::SGD> trainer(mirrored(2), optim::SGDOptions(0.1));
+TEST_ON_EACH_WORKER(Optimizers, InCrossReplicaContextAreAnError) {
+  if (strategy == default_strategy()) return;  // which has none
+  Trainer<optim::SGD> trainer(strategy, optim::SGDOptions(0.1));
   EXPECT_FAILS(trainer.optimizer.step(), RuntimeError, "cannot be called in cross-replica context");
   EXPECT_FAILS(trainer.optimizer.step([] { return Tensor(); }), RuntimeError,
                "cannot be called in cross-replica context");
-  EXPECT_FAILS(trainer.strategy.run([&] {
+  EXPECT_RUN_FAILS(strategy.run([&] {
     get_replica_context().merge_call([&](Strategy&) { trainer.optimizer.step(); });
   }),
-               RuntimeError, "cannot be called in cross-replica context");
+                   RuntimeError, "cannot be called in cross-replica context");
 }
 
 TEST_F(OptimizerTest, InAReplicaOfAnotherStrategyAnError) {
@@ -389,30 +386,45 @@ TEST_F(OptimizerTest, InAReplicaOfAnotherStrategyAnError) {
   }).join();
 }
 
-TEST_F(OptimizerTest, InDefaultContextUpdatesAllCopiesOfAMirroredModel) {
-  for (const Strategy& strategy : {mirrored(2), mirrored(2, 4), central(2)}) {
-    std::optional<Trainer<optim::SGD>> trainer;
-    trainer.emplace(strategy, optim::SGDOptions(0.1).momentum(0.9));
-    auto model = trainer->model;
-    auto optimizer = trainer->optimizer;
-    trainer.reset();
-    PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1).momentum(0.9));
-    const Batch whole = batch();
-    for (int i = 0; i < 2; ++i) {
-      optimizer.zero_grad();
-      losses(model(whole.x), whole.y).mean().backward();
-      optimizer.step();
-    }
-    expect_on_every_replica(model, plain.train(2));
-    for (int i = 0; i < 2; ++i) step_on(strategy, model, optimizer, whole);
-    expect_on_every_replica(model, plain.train(2));
+TEST_ON_EACH_WORKER(Optimizers, InDefaultContextUpdateAllCopies) {
+  std::optional<Trainer<optim::SGD>> trainer;
+  trainer.emplace(strategy, optim::SGDOptions(0.1).momentum(0.9));
+  auto model = trainer->model;
+  auto optimizer = trainer->optimizer;
+  trainer.reset();
+  PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1).momentum(0.9));
+  const Batch whole = batch();
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    losses(model(whole.x), whole.y).mean().backward();
+    optimizer.step();
   }
+  expect_on_every_replica(model, plain.train(2));
+  for (int i = 0; i < 2; ++i) step_on(strategy, model, optimizer, whole);
+  expect_on_every_replica(model, plain.train(2));
+  expect_equal_copies(model);
 }
 
-TEST_F(OptimizerTest, InDefaultContextAClosureUpdatesAllCopies) {
+TEST_ON_EACH_WORKER(Optimizers, InDefaultContextUpdateAsOnTheChief) {
+  std::optional<Trainer<optim::SGD>> trainer;
+  trainer.emplace(strategy, optim::SGDOptions(0.1));
+  auto model = trainer->model;
+  auto optimizer = trainer->optimizer;
+  trainer.reset();
+  PlainTrainer<optim::SGD> plain(optim::SGDOptions(0.1));
+  const Batch whole = batch();
+  for (int i = 0; i < 2; ++i) {
+    optimizer.zero_grad();
+    (losses(model(whole.x), whole.y).mean() * (this_worker + 1)).backward();
+    optimizer.step();
+  }
+  expect_equal_copies(model);
+  expect_near(model.state_dict(), plain.train(2));
+}
+
+TEST_ON_EACH_WORKER(Optimizers, InDefaultContextAClosureUpdatesAllCopies) {
   const auto options = optim::LBFGSOptions(0.5).max_iter(5);
   const Batch whole = batch(13, at::kDouble);
-  const Strategy strategy = mirrored(2, 4);
   std::optional<Scope> scope(strategy.scope());
   Model<Net> model(in_double);
   Optimizer<optim::LBFGS> optimizer(model, options);
@@ -426,6 +438,7 @@ TEST_F(OptimizerTest, InDefaultContextAClosureUpdatesAllCopies) {
     });
   }
   expect_on_every_replica(model, plain_lbfgs(options), 1e-8);
+  expect_equal_copies(model);
 }
 
 TEST_F(OptimizerTest, NeedsAModelWithParametersOfOneStrategy) {
@@ -441,15 +454,23 @@ TEST_F(OptimizerTest, NeedsAModelWithParametersOfOneStrategy) {
                "different strategies");
 }
 
-TEST_F(OptimizerTest, FindsTheFirstTensorThatHasDriftedApart) {
-  Trainer<optim::SGD> trainer(mirrored(2, 4), optim::SGDOptions(0.1), {.check_drift_every = 2});
+TEST_ON_EACH_WORKER(Optimizers, FindTheFirstTensorThatHasDriftedApart) {
+  Trainer<optim::SGD> trainer(strategy, optim::SGDOptions(0.1), {.check_drift_every = 2});
+  const auto& shared = *trainer.model.shared();
+  if (shared.copies() == 1 && workers == 1) return;  // nothing to drift apart
   trainer.train(2);
-  trainer.model.shared()->replica(2)->named_parameters()["second.bias"].data().add_(1e-3);
+  const int drifting =
+      workers > 1 ? strategy.extended().world().first_of(workers - 1) : shared.owner_of(1);
+  if (is_here(drifting)) {
+    shared.replica(drifting - first_here)->named_parameters()["second.bias"].data().add_(1e-3);
+  }
   trainer.step();
-  EXPECT_FAILS(trainer.step(), RuntimeError, "second.bias on replica 2 differs");
+  EXPECT_RUN_FAILS(trainer.step(), RuntimeError,
+                   cat("second.bias on replica ", drifting, " differs"));
   const StateDict repaired = trainer.model.state_dict();
   trainer.model.load_state_dict(repaired);
   trainer.train(4);
+  expect_equal_copies(trainer.model);
 }
 
 }  // namespace

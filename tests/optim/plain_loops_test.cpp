@@ -21,28 +21,34 @@ void zero_gradients(Optimizer<optim::SGD>& optimizer, bool set_to_none) {
   optimizer.zero_grad(set_to_none);
 }
 
-/// A network whose first layer may be spread over the two logical devices of a replica.
-struct Case {
-  std::string name;
-  std::function<Strategy()> make;
+/// A strategy, and whether the first layer is spread over the two logical devices of a replica.
+struct Case : NamedStrategy {
   ModelOptions options = {};
-  friend std::ostream& operator<<(std::ostream& out, const Case& each) { return out << each.name; }
 };
 
 std::vector<Case> cases() {
-  const auto split = [] {
+  std::vector<Case> all{{{"Replicas4On1", [] { return mirrored(1, 4); }}},
+                        {{"Replicas4On2", [] { return mirrored(2, 4); }}},
+                        {{"Replicas4On4", [] { return mirrored(4, 4); }}},
+                        {{"Central4", [] { return central(4); }}}};
+  const ModelOptions split{.split_parameters = {{"first.weight", {2, 1}}}};
+  const auto four_pairs = [] {
     return MirroredStrategy(
         {.devices = first_devices(4), .replicas = 4, .logical_devices_per_replica = 2});
   };
-  return {{"Replicas4On1", [] { return mirrored(1, 4); }},
-          {"Replicas4On2", [] { return mirrored(2, 4); }},
-          {"Replicas4On4", [] { return mirrored(4, 4); }},
-          {"Central4", [] { return central(4); }},
-          {"Split4On4", split, {.split_parameters = {{"first.weight", {2, 1}}}}}};
+  all.push_back({{"Split4On4", four_pairs}, split});
+  for (const Job& job : all_jobs()) all.push_back({NamedStrategy(job)});
+  NamedStrategy pairs(all_jobs().back(), /*logical_devices_per_replica=*/2);
+  pairs.name = "Split" + pairs.name;
+  all.push_back({pairs, split});
+  return all;
 }
 
-class PlainLoop : public ManyDevices, public testing::WithParamInterface<Case> {
- protected:
+struct PlainLoop : OnStrategies {
+  PlainLoop(const Case& parameter, const std::optional<Worker>& worker)
+      : OnStrategies(parameter, worker), model_options_(parameter.options) {}
+
+  const ModelOptions model_options_;
   const Batch whole_ = batch();
   const optim::SGDOptions options_ = optim::SGDOptions(0.1).momentum(0.9);
 
@@ -50,32 +56,24 @@ class PlainLoop : public ManyDevices, public testing::WithParamInterface<Case> {
   /// plain LibTorch, where the share is the whole batch.
   template <class Step>
   void expect_as_plain(const Step& step, int times = 3, const OptimizerOptions& more = {}) {
-    torch::manual_seed(1);
+    seed_thread(1);
     Net net;
     optim::SGD plain(net->parameters(), options_);
     for (int i = 0; i < times; ++i) step(net, plain, whole_);
 
-    const Strategy strategy = GetParam().make();
     const auto scope = strategy.scope();
-    torch::manual_seed(1);
-    Model<Net> model(GetParam().options);
+    Model<Net> model = make();
     Optimizer<optim::SGD> optimizer(model, options_, more);
     for (int i = 0; i < times; ++i) {
       strategy.run([&] { step(model, optimizer, own_share(whole_)); });
     }
-    expect_near(model.state_dict(), state_of(*net), 1e-5, GetParam().name);
+    expect_near(model.state_dict(), state_of(*net));
     expect_equal_copies(model);
   }
 
-  static void expect_equal_copies(const Model<Net>& model) {
-    const auto first = model.shared()->replica(0)->named_parameters();
-    for (int r = 1; r < model.shared()->replicas(); ++r) {
-      const auto own = model.shared()->replica(r)->named_parameters();
-      for (const auto& entry : first) {
-        EXPECT_TRUE(spmd::full(own[entry.key()]).equal(spmd::full(entry.value())))
-            << entry.key() << " on replica " << r;
-      }
-    }
+  Model<Net> make() const {
+    seed_thread(1);
+    return Model<Net>(model_options_);
   }
 
   template <class M>
@@ -83,11 +81,9 @@ class PlainLoop : public ManyDevices, public testing::WithParamInterface<Case> {
     return losses(model(share.x), share.y).sum() / whole_.x.size(0);
   }
 };
+SUITE_ON_EACH_WORKER(PlainLoop, Case, testing::ValuesIn(cases()));
 
-INSTANTIATE_TEST_SUITE_P(, PlainLoop, testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
-
-TEST_P(PlainLoop, ClipsByNorm) {
+TEST_ON_EACH_WORKER(PlainLoop, ClipsByNorm) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -96,7 +92,7 @@ TEST_P(PlainLoop, ClipsByNorm) {
   });
 }
 
-TEST_P(PlainLoop, ClipsByValue) {
+TEST_ON_EACH_WORKER(PlainLoop, ClipsByValue) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -105,7 +101,7 @@ TEST_P(PlainLoop, ClipsByValue) {
   });
 }
 
-TEST_P(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingThem) {
+TEST_ON_EACH_WORKER(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingThem) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -116,7 +112,7 @@ TEST_P(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingThem) {
   });
 }
 
-TEST_P(PlainLoop, ZeroesSomeGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, ZeroesSomeGradients) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -126,7 +122,7 @@ TEST_P(PlainLoop, ZeroesSomeGradients) {
   });
 }
 
-TEST_P(PlainLoop, ReadsTheNormOfTheWholeBatchsGradient) {
+TEST_ON_EACH_WORKER(PlainLoop, ReadsTheNormOfTheWholeBatchsGradient) {
   std::mutex mutex;
   std::vector<double> norms;
   expect_as_plain(
@@ -140,10 +136,11 @@ TEST_P(PlainLoop, ReadsTheNormOfTheWholeBatchsGradient) {
         norms.push_back(norm);
       },
       1);
+  EXPECT_EQ(static_cast<int>(norms.size()), 1 + n_here);
   for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6);
 }
 
-TEST_P(PlainLoop, AddsUpTwoLosses) {
+TEST_ON_EACH_WORKER(PlainLoop, AddsUpTwoLosses) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -152,7 +149,7 @@ TEST_P(PlainLoop, AddsUpTwoLosses) {
   });
 }
 
-TEST_P(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
+TEST_ON_EACH_WORKER(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     const Tensor once = loss(model, share);
@@ -162,14 +159,14 @@ TEST_P(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
   });
 }
 
-TEST_P(PlainLoop, LetsGradientsGrowWithoutZeroGrad) {
+TEST_ON_EACH_WORKER(PlainLoop, LetsGradientsGrowWithoutZeroGrad) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     loss(model, share).backward();
     optimizer.step();
   });
 }
 
-TEST_P(PlainLoop, ZeroesGradientsInPlace) {
+TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsInPlace) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     zero_gradients(optimizer, /*set_to_none=*/false);
     loss(model, share).backward();
@@ -177,7 +174,7 @@ TEST_P(PlainLoop, ZeroesGradientsInPlace) {
   });
 }
 
-TEST_P(PlainLoop, ZeroesGradientsThroughTheModule) {
+TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsThroughTheModule) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     model->zero_grad();
     loss(model, share).backward();
@@ -185,20 +182,17 @@ TEST_P(PlainLoop, ZeroesGradientsThroughTheModule) {
   });
 }
 
-TEST_P(PlainLoop, SkipsAStep) {
-  int plain_calls = 0;
+TEST_ON_EACH_WORKER(PlainLoop, SkipsAStep) {
+  std::vector<int> steps(n + 1);  // of each replica, and in plain LibTorch
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     const bool is_plain = share.x.size(0) == whole_.x.size(0);
-    static thread_local int calls = 0;
-    int& call = is_plain ? plain_calls : calls;
     optimizer.zero_grad();
     loss(model, share).backward();
-    if (call++ % 3 != 1) optimizer.step();
-    if (call == 3) call = 0;
+    if (steps[is_plain ? n : id()]++ != 1) optimizer.step();
   });
 }
 
-TEST_P(PlainLoop, StartsFromGradientsThatTheProgramHasPutThere) {
+TEST_ON_EACH_WORKER(PlainLoop, StartsFromGradientsThatTheProgramHasPutThere) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     for (const Tensor& p : parameters_of(model)) p.mutable_grad() = p.detach() * 0.01;
     loss(model, share).backward();
@@ -206,7 +200,7 @@ TEST_P(PlainLoop, StartsFromGradientsThatTheProgramHasPutThere) {
   });
 }
 
-TEST_P(PlainLoop, KeepsWhatAPassHasAddedWhenGradientsAreHalvedInBetween) {
+TEST_ON_EACH_WORKER(PlainLoop, KeepsWhatAPassHasAddedWhenGradientsAreHalvedInBetween) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -216,7 +210,7 @@ TEST_P(PlainLoop, KeepsWhatAPassHasAddedWhenGradientsAreHalvedInBetween) {
   });
 }
 
-TEST_P(PlainLoop, GoesBackWithAGraphOfTheGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, GoesBackWithAGraphOfTheGradients) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
@@ -224,7 +218,7 @@ TEST_P(PlainLoop, GoesBackWithAGraphOfTheGradients) {
   });
 }
 
-TEST_P(PlainLoop, PenalizesTheGradientOfItsInput) {  // as in a WGAN-GP
+TEST_ON_EACH_WORKER(PlainLoop, PenalizesTheGradientOfItsInput) {  // as in a WGAN-GP
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     const Tensor x = share.x.clone().set_requires_grad(true);
@@ -236,7 +230,7 @@ TEST_P(PlainLoop, PenalizesTheGradientOfItsInput) {  // as in a WGAN-GP
   });
 }
 
-TEST_P(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
+TEST_ON_EACH_WORKER(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -250,7 +244,7 @@ TEST_P(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
   });
 }
 
-TEST_P(PlainLoop, SumsWhatHasGatheredInsideNoSyncThoughTheNextPassDoesNotReachIt) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsWhatHasGatheredInsideNoSyncThoughTheNextPassDoesNotReachIt) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     {
@@ -264,7 +258,7 @@ TEST_P(PlainLoop, SumsWhatHasGatheredInsideNoSyncThoughTheNextPassDoesNotReachIt
   });
 }
 
-TEST_P(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync) {
+TEST_ON_EACH_WORKER(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     model->zero_grad();
     loss(model, share).backward();
@@ -274,7 +268,7 @@ TEST_P(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync) {
   });
 }
 
-TEST_P(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
+TEST_ON_EACH_WORKER(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
   for (const bool set_to_none : {true, false}) {
     expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
       zero_gradients(optimizer, set_to_none);
@@ -286,14 +280,12 @@ TEST_P(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
   }
 }
 
-TEST_P(PlainLoop, GoesBackInOneRunAndStepsInTheNext) {
-  torch::manual_seed(1);
+TEST_ON_EACH_WORKER(PlainLoop, GoesBackInOneRunAndStepsInTheNext) {
+  seed_thread(1);
   Net net;
   optim::SGD plain(net->parameters(), options_);
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
-  torch::manual_seed(1);
-  Model<Net> model(GetParam().options);
+  Model<Net> model = make();
   Optimizer<optim::SGD> optimizer(model, options_);
   for (int i = 0; i < 3; ++i) {
     plain.zero_grad();
@@ -308,15 +300,13 @@ TEST_P(PlainLoop, GoesBackInOneRunAndStepsInTheNext) {
   expect_near(model.state_dict(), state_of(*net));
 }
 
-TEST_P(PlainLoop, TakesTheMeanOfLossesThatAreMeansOfTheReplicasBatch) {
-  const Batch even = batch(12);
-  torch::manual_seed(1);
+TEST_ON_EACH_WORKER(PlainLoop, TakesTheMeanOfLossesThatAreMeansOfTheReplicasBatch) {
+  const Batch even = batch(3 * n);
+  seed_thread(1);
   Net net;
   optim::SGD plain(net->parameters(), options_);
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
-  torch::manual_seed(1);
-  Model<Net> model(GetParam().options);
+  Model<Net> model = make();
   Optimizer<optim::SGD> optimizer(model, options_, {.reduce = ReduceOp::MEAN});
   const auto step = [](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
@@ -356,7 +346,7 @@ void put_gradients_of(const Tensor& loss, const M& model, bool in_place) {
   }
 }
 
-TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGrad) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGrad) {
   for (const Putting& how : kPuttings) {
     expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
       loss(model, share).backward();
@@ -367,7 +357,7 @@ TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGrad) {
   }
 }
 
-TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfChangedGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfChangedGradients) {
   for (const Putting& how : kPuttings) {
     expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
       loss(model, share).backward();
@@ -380,7 +370,7 @@ TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfChangedGradients) {
   }
 }
 
-TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfAppliedGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfAppliedGradients) {
   for (const Putting& how : kPuttings) {
     expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
       model->zero_grad(how.set_to_none);
@@ -390,7 +380,7 @@ TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfAppliedGradients) {
   }
 }
 
-TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfGatheredGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfGatheredGradients) {
   for (const bool is_mixed : {true, false}) {
     for (const Putting& how : kPuttings) {
       expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
@@ -406,7 +396,7 @@ TEST_P(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGradOfGatheredGradients) 
   }
 }
 
-TEST_P(PlainLoop, AddsAPassToWhatIsPutThereAfterTheModulesZeroGrad) {
+TEST_ON_EACH_WORKER(PlainLoop, AddsAPassToWhatIsPutThereAfterTheModulesZeroGrad) {
   for (const bool is_gathered : {true, false}) {
     for (const Putting& how : kPuttings) {
       expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
@@ -426,7 +416,7 @@ TEST_P(PlainLoop, AddsAPassToWhatIsPutThereAfterTheModulesZeroGrad) {
   }
 }
 
-TEST_P(PlainLoop, ChangesAlikeWhatItHasZeroedInPlaceOrReplaced) {
+TEST_ON_EACH_WORKER(PlainLoop, ChangesAlikeWhatItHasZeroedInPlaceOrReplaced) {
   expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
@@ -442,15 +432,14 @@ TEST_P(PlainLoop, ChangesAlikeWhatItHasZeroedInPlaceOrReplaced) {
 
 // Two models.
 
-TEST_P(PlainLoop, TrainsAGeneratorAndADiscriminator) {
+TEST_ON_EACH_WORKER(PlainLoop, TrainsAGeneratorAndADiscriminator) {
   const auto make = [](int seed) {
-    torch::manual_seed(seed);
+    seed_thread(seed);
     return nn::Linear(4, 4);
   };
   nn::Linear plain_maker = make(1), plain_judge = make(2);
   optim::SGD plain_making(plain_maker->parameters(), options_);
   optim::SGD plain_judging(plain_judge->parameters(), options_);
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
   Model<nn::Linear> maker([&] { return make(1); }), judge([&] { return make(2); });
   Optimizer<optim::SGD> making(maker, options_), judging(judge, options_);
@@ -475,7 +464,7 @@ TEST_P(PlainLoop, TrainsAGeneratorAndADiscriminator) {
 
 // Sparse gradients.
 
-TEST_P(PlainLoop, ScalesAndAccumulatesSparseGradients) {
+TEST_ON_EACH_WORKER(PlainLoop, ScalesAndAccumulatesSparseGradients) {
   const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
   const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
     zero_gradients(optimizer, true);
@@ -486,7 +475,6 @@ TEST_P(PlainLoop, ScalesAndAccumulatesSparseGradients) {
   };
   Words plain;
   optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
   Model<Words> model;
   Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
@@ -497,7 +485,7 @@ TEST_P(PlainLoop, ScalesAndAccumulatesSparseGradients) {
   expect_on_every_replica(model, state_of(*plain));
 }
 
-TEST_P(PlainLoop, SumsSparseGradientsThatArePutThereAfterTheModulesZeroGrad) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsSparseGradientsThatArePutThereAfterTheModulesZeroGrad) {
   const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
   for (const bool set_to_none : {true, false}) {
     const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
@@ -513,7 +501,6 @@ TEST_P(PlainLoop, SumsSparseGradientsThatArePutThereAfterTheModulesZeroGrad) {
     };
     Words plain;
     optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
-    const Strategy strategy = GetParam().make();
     const auto scope = strategy.scope();
     Model<Words> model;
     Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
@@ -535,10 +522,9 @@ struct SharedImpl : nn::Module {
 };
 TORCH_MODULE(Shared);
 
-TEST_P(PlainLoop, SumsGradientsOfTwoParametersThatShareMemory) {
+TEST_ON_EACH_WORKER(PlainLoop, SumsGradientsOfTwoParametersThatShareMemory) {
   Shared plain;
   optim::SGD plain_optimizer(plain->parameters(), options_);
-  const Strategy strategy = GetParam().make();
   const auto scope = strategy.scope();
   Model<Shared> model;
   Optimizer<optim::SGD> optimizer(model, options_);

@@ -1,18 +1,9 @@
-#include <gmock/gmock.h>
 #include <sched.h>
-#include <torch/torch.h>
 
-#include "cohort/device/configuration.h"
-#include "cohort/optim/fingerprint.h"
-#include "cohort/optim/losses.h"
-#include "cohort/optim/optimizer.h"
-#include "cohort/strategies/mirrored_strategy.h"
+#include "tests/optim/training.h"
 
 namespace cohort {
 namespace {
-
-namespace nn = torch::nn;
-using torch::Tensor;
 
 struct SmallCnnImpl : nn::Module {
   SmallCnnImpl() {
@@ -32,13 +23,7 @@ struct SmallCnnImpl : nn::Module {
 };
 TORCH_MODULE(SmallCnn);
 
-std::vector<Device> first_devices(int count) {
-  std::vector<Device> devices;
-  for (int i = 0; i < count; ++i) devices.emplace_back(c10::kCPU, i);
-  return devices;
-}
-
-struct Job {
+struct Training {
   int steps = 200;
   int passes = 1;  // before the gradients are summed over replicas
   int replicas = 8;
@@ -48,12 +33,8 @@ struct Job {
 };
 
 /// Trains for some steps and returns the fingerprint.
-std::string train(int devices, const Job& job) {
-  torch::manual_seed(7);
-  set_seed(11);
-  MirroredStrategy strategy({.devices = first_devices(devices),
-                             .replicas = job.replicas,
-                             .logical_devices_per_replica = job.logical_devices});
+std::string train(const Strategy& strategy, const Training& job) {
+  seed_thread(7);
   auto scope = strategy.scope();
   Model<SmallCnn> model(ModelOptions{.split_parameters = job.split_parameters});
   Optimizer<torch::optim::Adam> optimizer(model, torch::optim::AdamOptions(1e-2));
@@ -81,6 +62,14 @@ std::string train(int devices, const Job& job) {
   return fingerprint(model);
 }
 
+std::string train(int devices, const Training& job) {
+  set_seed(11);
+  return train(MirroredStrategy({.devices = first_devices(devices),
+                                 .replicas = job.replicas,
+                                 .logical_devices_per_replica = job.logical_devices}),
+               job);
+}
+
 /// While it lives, this thread and those that it starts share one core.
 class OnOneCore {
  public:
@@ -97,11 +86,7 @@ class OnOneCore {
   cpu_set_t before_;
 };
 
-class SameBits : public testing::Test {
- protected:
-  void SetUp() override { configure({.cpu_devices = 8}); }
-  void TearDown() override { configure({}); }
-};
+using SameBits = ManyDevices;
 
 TEST_F(SameBits, OfACnnWithBatchNormAndDropoutOnAnyNumberOfDevices) {
   const std::string alone = train(1, {});
@@ -110,30 +95,52 @@ TEST_F(SameBits, OfACnnWithBatchNormAndDropoutOnAnyNumberOfDevices) {
 }
 
 TEST_F(SameBits, WithGradientAccumulation) {
-  const Job job{.passes = 2};
+  const Training job{.passes = 2};
   const std::string alone = train(1, job);
   for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, job), alone) << devices;
 }
 
 TEST_F(SameBits, OfALayoutOverLogicalDevicesOnAnyNumberOfDevicesAndCores) {
-  const Job quarters{.steps = 20,
-                     .replicas = 2,
-                     .logical_devices = 4,
-                     .split_images = {1, 1, 2, 2},
-                     .split_parameters = {{"conv.weight", {4, 1, 1, 1}}, {"head.weight", {1, 4}}}};
+  const Training quarters{
+      .steps = 20,
+      .replicas = 2,
+      .logical_devices = 4,
+      .split_images = {1, 1, 2, 2},
+      .split_parameters = {{"conv.weight", {4, 1, 1, 1}}, {"head.weight", {1, 4}}}};
   const std::string alone = train(1, quarters);
   for (const int devices : {2, 3, 4, 8}) EXPECT_EQ(train(devices, quarters), alone) << devices;
   {
     const OnOneCore one;
     EXPECT_EQ(train(4, quarters), alone) << "on one core";
   }
-  Job rows = quarters;
+  Training rows = quarters;
   rows.split_images = {4, 1, 1, 1};
   EXPECT_EQ(train(2, rows), train(4, rows));
 }
 
 TEST_F(SameBits, DependOnTheNumberOfSteps) {
   EXPECT_NE(train(2, {.steps = 3}), train(2, {.steps = 4}));
+}
+
+const Training kHalves{.steps = 10,
+                       .passes = 2,
+                       .replicas = 8,
+                       .logical_devices = 2,
+                       .split_images = {1, 1, 2, 1},
+                       .split_parameters = {{"conv.weight", {2, 1, 1, 1}}}};
+
+struct SameBitsOfJobs : OnStrategies {
+  using OnStrategies::OnStrategies;
+};
+SUITE_ON_EACH_WORKER(SameBitsOfJobs, NamedStrategy,
+                     testing::Values(NamedStrategy({8, 1}, 2), NamedStrategy({8, 3}, 2)));
+
+TEST_P(SameBitsOfJobsOnEachWorker, WithALayoutOverLogicalDevices) {
+  configure({.cpu_devices = 8});
+  const std::string alone = train(1, kHalves);
+  on_each_worker<SameBitsOfJobs>(GetParam(), [&](const SameBitsOfJobs& test) {
+    EXPECT_EQ(train(test.strategy, kHalves), alone);
+  });
 }
 
 }  // namespace

@@ -196,10 +196,9 @@ struct Trained {
 };
 
 template <class M>
-Trained train_with(const TensorParallel& layers, int logical_devices) {
-  const Strategy strategy = two_replicas_of(logical_devices);
+Trained train_with(const Strategy& strategy, const TensorParallel& layers) {
   const auto scope = strategy.scope();
-  torch::manual_seed(1);
+  seed_thread(1);
   const auto make = [] {
     M module;
     module->to(torch::kDouble);
@@ -210,15 +209,16 @@ Trained train_with(const TensorParallel& layers, int logical_devices) {
   const spmd::Strict strict;
   Trained trained;
   for (int step = 0; step < 3; ++step) {
-    strategy.run([&] {
+    const auto results = strategy.run([&] {
       const Tensor symbols = torch::arange(24).mul(7).add(id() + 2 * step).remainder(10);
       optimizer.zero_grad();
       const Tensor result = model(symbols.reshape({4, 6}));
-      if (step == 0 && id() == 0) trained.first_result = spmd::full(result.detach());
       result.square().mean().backward();
       optimizer.step();
+      return spmd::full(result.detach()).unsqueeze(0);
     });
     if (step > 0) continue;
+    trained.first_result = strategy.gather(results, 0)[0];
     for (const auto& entry : model.named_parameters()) {
       trained.first_gradients[entry.key()] = spmd::full(entry.value().grad()).clone();
     }
@@ -227,17 +227,33 @@ Trained train_with(const TensorParallel& layers, int logical_devices) {
   return trained;
 }
 
+void expect_same_training(const Trained& split, const Trained& whole, const std::string& what) {
+  EXPECT_TRUE(torch::allclose(split.first_result, whole.first_result, 1e-10, 1e-12)) << what;
+  expect_near(split.first_gradients, whole.first_gradients, 1e-12, what);
+  expect_near(split.parameters, whole.parameters, 1e-8, what);
+}
+
 template <class M>
 void expect_trains_as_whole(const TensorParallel& layers, const std::string& what) {
-  const Trained whole = train_with<M>(layers, 1);
+  const Trained whole = train_with<M>(two_replicas_of(1), layers);
   for (const int devices : {2, 3, 4}) {
-    const Trained split = train_with<M>(layers, devices);
-    EXPECT_TRUE(torch::allclose(split.first_result, whole.first_result, 1e-10, 1e-12)) << what;
-    expect_near(split.first_gradients, whole.first_gradients, 1e-12, what);
-    expect_near(split.parameters, whole.parameters, 1e-8, what);
-    const Trained again = train_with<M>(layers, devices);
+    const Trained split = train_with<M>(two_replicas_of(devices), layers);
+    expect_same_training(split, whole, what);
+    const Trained again = train_with<M>(two_replicas_of(devices), layers);
     expect_near(again.parameters, split.parameters, 0, what);
   }
+}
+
+struct TensorParallelJobs : OnStrategies {
+  using OnStrategies::OnStrategies;
+};
+SUITE_ON_EACH_WORKER(TensorParallelJobs, NamedStrategy,
+                     testing::Values(NamedStrategy({8, 3}, 2), NamedStrategy({5, 3}, 2)));
+
+TEST_ON_EACH_WORKER(TensorParallelJobs, TrainATransformerAsOneProcessTrainsAWholeOne) {
+  const Trained whole = train_with<Transformer>(mirrored(1, n), kTransformer);
+  const Trained split = train_with<Transformer>(strategy, kTransformer);
+  expect_same_training(split, whole, "transformer");
 }
 
 using TensorParallelTraining = ManyDevices;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/cohort.h"
-#include "tests/base/failing.h"
+#include "tests/distribute/layouts.h"
 
 /// A small network, its data, and words for training it on a strategy and without one.
 namespace cohort {
@@ -31,7 +31,7 @@ TORCH_MODULE(Net);
 /// A network whose embedding has sparse gradients.
 struct WordsImpl : nn::Module {
   WordsImpl() {
-    torch::manual_seed(3);
+    seed_thread(3);
     table = register_module("table", nn::Embedding(nn::EmbeddingOptions(10, 4).sparse(true)));
     head = register_module("head", nn::Linear(4, 3));
   }
@@ -47,9 +47,6 @@ inline std::vector<Device> first_devices(int count) {
   return devices;
 }
 
-inline Strategy mirrored(int devices, int replicas = 0) {
-  return MirroredStrategy({.devices = first_devices(devices), .replicas = replicas});
-}
 inline Strategy central(int devices) {
   return CentralStorageStrategy(
       {.compute_devices = first_devices(devices), .parameter_device = "cpu:0"});
@@ -64,7 +61,6 @@ inline Batch batch(int rows = 13, at::ScalarType dtype = at::kFloat) {
   return {torch::sin(0.7 * i.unsqueeze(1) + 1.3 * j).to(dtype), torch::arange(rows).remainder(3)};
 }
 
-inline int id() { return get_replica_context().replica_id_in_sync_group(); }
 inline int replicas() { return get_replica_context().num_replicas_in_sync(); }
 
 /// The calling replica's rows: as even as they go.
@@ -112,7 +108,7 @@ struct Trainer {
 
   static std::function<Net()> seeded() {
     return [] {
-      torch::manual_seed(1);
+      seed_thread(1);
       return Net();
     };
   }
@@ -164,34 +160,93 @@ inline void expect_near(const StateDict& got, const StateDict& expected, double 
   }
 }
 
-/// Every replica's module holds these parameters.
+/// The module of every replica of this worker holds these parameters.
 template <class M>
 void expect_on_every_replica(const Model<M>& model, const StateDict& expected,
                              double tolerance = 1e-5) {
   for (int r = 0; r < model.shared()->replicas(); ++r) {
-    expect_near(state_of(*model.shared()->replica(r)), expected, tolerance, cat("replica ", r));
+    expect_near(state_of(*model.shared()->replica(r)), expected, tolerance,
+                cat("local replica ", r));
   }
 }
 
-/// A strategy and what to call it.
+/// A strategy of one process or of the workers of a job, and what to call it.
 struct NamedStrategy {
+  NamedStrategy(std::string name, const std::function<Strategy()>& make)
+      : name(std::move(name)), make([make](const auto&) { return make(); }) {}
+  explicit NamedStrategy(const Job& job, int logical_devices_per_replica = 1)
+      : name(name_of(job)),
+        make([=](const std::optional<Worker>& worker) {
+          return strategy_of(job, *worker, logical_devices_per_replica);
+        }),
+        workers(job.workers) {}
+
   std::string name;
-  std::function<Strategy()> make;
+  std::function<Strategy(const std::optional<Worker>&)> make;
+  int workers = 0;  // 0: in one process
   friend std::ostream& operator<<(std::ostream& out, const NamedStrategy& named) {
     return out << named.name;
   }
 };
 
-inline std::vector<NamedStrategy> all_strategies() {
-  return {{"Default", [] { return default_strategy(); }},
-          {"OneDevice", [] { return OneDeviceStrategy("cpu:0"); }},
-          {"Mirrored1", [] { return mirrored(1); }},
-          {"Mirrored2", [] { return mirrored(2); }},
-          {"Mirrored3", [] { return mirrored(3); }},
-          {"Mirrored8On2", [] { return mirrored(2, 8); }},
-          {"Mirrored5On3", [] { return mirrored(3, 5); }},
-          {"Central2", [] { return central(2); }}};
+inline std::vector<NamedStrategy> and_all_jobs(std::vector<NamedStrategy> all) {
+  for (const Job& job : all_jobs()) all.emplace_back(job);
+  return all;
 }
+
+inline std::vector<NamedStrategy> all_strategies() {
+  return and_all_jobs({{"Default", [] { return default_strategy(); }},
+                       {"OneDevice", [] { return OneDeviceStrategy("cpu:0"); }},
+                       {"Mirrored1", [] { return mirrored(1); }},
+                       {"Mirrored2", [] { return mirrored(2); }},
+                       {"Mirrored3", [] { return mirrored(3); }},
+                       {"Mirrored8On2", [] { return mirrored(2, 8); }},
+                       {"Mirrored5On3", [] { return mirrored(3, 5); }},
+                       {"Central2", [] { return central(2); }}});
+}
+
+/// A test that runs on each of some strategies: what one worker sees. See each_worker.h.
+class OnStrategies {
+ public:
+  OnStrategies(const NamedStrategy& named, const std::optional<Worker>& worker)
+      : strategy(named.make(worker)),
+        workers(worker ? worker->count() : 1),
+        this_worker(worker ? worker->index() : 0),
+        n(strategy.num_replicas_in_sync()),
+        last(n - 1),
+        last_of_chief(strategy.extended().world().first_of(1) - 1),
+        first_here(strategy.extended().world().first()),
+        n_here(strategy.extended().world().local()) {}
+
+  /// Called when the test's body has ended.
+  void after() {}
+
+  const Strategy strategy;
+  const int workers, this_worker;
+  const int n, last;             // replicas of the job, and the last one's number
+  const int last_of_chief;       // shares its worker with another one, wherever there are two
+  const int first_here, n_here;  // those of this worker
+
+  bool is_here(int replica) const { return first_here <= replica && replica < first_here + n_here; }
+  bool is_chief() const { return this_worker == 0; }
+
+  /// The parameters of all replicas of the job have the same bits.
+  template <class M>
+  void expect_equal_copies(const Model<M>& model) const {
+    const auto own = strategy.run([&] {
+      std::vector<Tensor> flat;
+      for (const Tensor& p : model.parameters()) flat.push_back(spmd::full(p.detach()).flatten());
+      return torch::cat(flat).unsqueeze(0);
+    });
+    const Tensor all = strategy.gather(own, 0);
+    ASSERT_EQ(all.size(0), n);
+    for (int r = 0; r < n; ++r) EXPECT_TRUE(all[r].equal(all[0])) << "replica " << r;
+  }
+};
+
+/// Instantiates the tests of a suite derived from OnStrategies.
+#define ON_ALL_STRATEGIES(Suite) \
+  SUITE_ON_EACH_WORKER(Suite, NamedStrategy, testing::ValuesIn(all_strategies()))
 
 /// Tests that need more devices than the machine has cores.
 class ManyDevices : public testing::Test {
