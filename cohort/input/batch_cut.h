@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cohort/data/batched.h"
 #include "cohort/data/element_spec.h"
@@ -94,17 +95,42 @@ T without_rows(const T& element) {
   return result;
 }
 
-/// The same from a spec, for a worker that never had an element.
-at::Tensor empty_tensor(const data::LeafSpec& spec);
+/// What a leaf of an element looks like.
+struct LeafLook {
+  data::LeafSpec spec;
+  std::int64_t sparse_dims = 0;  ///< Of a sparse tensor.
+};
 
 template <class T>
-T empty_from(const std::vector<data::LeafSpec>& spec) {
+std::vector<LeafLook> look_of(const T& element) {
+  std::vector<LeafLook> look;
+  const data::ElementSpec spec = data::spec_of(element);
+  for (const data::LeafSpec& leaf : spec.leaves()) look.push_back({leaf});
+  std::size_t at = 0;
+  nest::visit(
+      [&]<class Leaf>(const Leaf& leaf) {
+        if constexpr (std::is_same_v<Leaf, at::Tensor>) {
+          if (leaf.defined() && leaf.is_sparse()) look[at].sparse_dims = leaf.sparse_dim();
+        }
+        ++at;
+      },
+      element);
+  return look;
+}
+
+/// `without_rows` of an element that looks so, for a worker that never had one.
+at::Tensor empty_tensor(const LeafLook& look);
+data::Strings empty_strings(const LeafLook& look);
+
+template <class T>
+T empty_from(const std::vector<LeafLook>& look) {
   T result{};
   std::size_t at = 0;
   nest::visit(
       [&]<class Leaf>(Leaf& leaf) {
-        if constexpr (std::is_same_v<Leaf, at::Tensor>) {
-          if (at < spec.size()) leaf = empty_tensor(spec[at]);
+        if (at < look.size()) {
+          if constexpr (std::is_same_v<Leaf, at::Tensor>) leaf = empty_tensor(look[at]);
+          if constexpr (std::is_same_v<Leaf, data::Strings>) leaf = empty_strings(look[at]);
         }
         ++at;
       },

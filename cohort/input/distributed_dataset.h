@@ -53,14 +53,9 @@ class DistributedIterator {
   /// The same; nothing at the end.
   std::optional<PerReplica<T>> get_next_as_optional() {
     detail::require_outside_of_replicas("iterator.get_next");
-    Step<T> step;
-    step.values.assign(replicas_.local(), std::nullopt);
-    const auto begin = std::chrono::steady_clock::now();
-    const bool more = telling([&] { return steps_->next(step); });
-    waited_ += std::chrono::steady_clock::now() - begin;
-    if (!more) step.values.assign(replicas_.local(), std::nullopt);
+    Step<T> step = kept_ ? *std::exchange(kept_, std::nullopt) : make_step();
     InputStep all = report(step);
-    if (replicas_.workers() > 1) all = agree(replicas_.lane(), all);
+    if (replicas_.workers() > 1) all = agreed(all, step);
     ++given_;
     if (!all.has_data) return std::nullopt;
     return complete(std::move(step), all);
@@ -80,7 +75,8 @@ class DistributedIterator {
     writer.put(iteration_.seed);
     writer.put(iteration_.epoch);
     writer.put(given_);
-    writer.append(position_of_job(steps_->position(), *plan_, replicas_));
+    const auto own = [this] { return kept_ ? before_.get() : steps_->position(); };
+    writer.append(position_of_job(own, *plan_, replicas_));
     return writer.take();
   }
   void restore(const data::Position& position) {
@@ -92,6 +88,7 @@ class DistributedIterator {
     *passes_ = iteration_.epoch + 1;
     const data::Position own = position_of_worker(reader, *plan_, replicas_);
     reader.expect_end();
+    kept_.reset();
     steps_ = start();
     steps_->go_to(own);
   }
@@ -121,6 +118,37 @@ class DistributedIterator {
     }
   }
 
+  Step<T> make_step() {
+    if (replicas_.workers() > 1 && !plan_->in_order) before_ = keeper_.of(*steps_);
+    Step<T> step;
+    step.values.assign(replicas_.local(), std::nullopt);
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      const bool more = telling([&] { return steps_->next(step); });
+      if (!more) step.values.assign(replicas_.local(), std::nullopt);
+    } catch (...) {
+      compares_next_ = true;
+      throw;
+    }
+    waited_ += std::chrono::steady_clock::now() - begin;
+    return step;
+  }
+
+  /// Another worker's failure costs this one's replicas nothing where each reads data of its own:
+  /// they get the step when it is asked for again. Where all make the same batches, the failed one
+  /// is lost to all, and whether they still stand at the same place is compared at once.
+  InputStep agreed(const InputStep& mine, Step<T>& step) {
+    try {
+      const InputStep all = agree(replicas_.lane(), mine);
+      compares_next_ = false;
+      return all;
+    } catch (...) {
+      compares_next_ = true;
+      if (!plan_->in_order) kept_ = std::move(step);
+      throw;
+    }
+  }
+
   /// The other workers are told of what it throws, or they would wait for this one.
   template <class F>
   auto telling(const F& make_input) const {
@@ -140,8 +168,9 @@ class DistributedIterator {
       last_ = *value;
     }
     if (replicas_.workers() == 1) return mine;
-    if (mine.has_data) mine.spec = data::spec_of(*last_).leaves();
-    if (plan_->in_order && mine.has_data && given_ % kCompareEvery == 0) {
+    if (mine.has_data) mine.look = look_of(*last_);
+    const bool compares = given_ % kCompareEvery == 0 || compares_next_;
+    if (plan_->in_order && mine.has_data && compares) {
       const data::Position here = position();
       for (const std::int64_t number : here.numbers()) {
         mine.digest = mix(mine.digest, static_cast<std::uint64_t>(number));
@@ -165,7 +194,7 @@ class DistributedIterator {
 
   T without_data(const InputStep& all) const {
     if (last_) return without_rows(*last_);
-    return empty_from<T>(all.spec.value_or(std::vector<data::LeafSpec>()));
+    return empty_from<T>(all.look.value_or(std::vector<LeafLook>()));
   }
 
   static void fetch(T& element, const Device& device) {
@@ -183,7 +212,11 @@ class DistributedIterator {
   std::shared_ptr<std::atomic<std::uint64_t>> passes_;
   data::Iteration iteration_;
   StepsPtr<T> steps_;
-  std::optional<T> last_;  // the last element seen
+  std::optional<Step<T>> kept_;  // what this worker made when another one's input failed
+  data::PositionKeeper keeper_;
+  data::KeptPosition before_;   // the last step made, where it may have to be kept
+  bool compares_next_ = false;  // after a failure
+  std::optional<T> last_;       // the last element seen
   std::int64_t given_ = 0;
   std::chrono::duration<double> waited_{0};
 };

@@ -55,7 +55,7 @@ InputPlan cut_by_data(const NodePtr& pipeline, const InputReplicas& replicas) {
   if (!plan.cut.full_batch()) return plan;
   const std::int64_t full = *plan.cut.full_batch();
   const data::WantedRows rows{plan.cut.begin(replicas.first(), full),
-                              plan.cut.begin(replicas.first() + replicas.local(), full)};
+                              plan.cut.begin(replicas.id_of(replicas.local()), full)};
   if (NodePtr part = data::with_wanted_rows(pipeline, rows)) {
     plan.pipelines = {part};
     plan.choice.only_those_read = true;
@@ -76,7 +76,7 @@ InputPlan by_files_of_replica(const NodePtr& pipeline, const InputReplicas& repl
   }
   const BatchCut cut(n, full);
   for (int i = 0; i < replicas.local(); ++i) {
-    const int id = replicas.first() + i;
+    const int id = replicas.id_of(i);
     NodePtr own = data::shard_files(pipeline, ShardOf{n, id, /*strict=*/true});
     const std::int64_t rows = full ? cut.begin(id + 1, *full) - cut.begin(id, *full) : 0;
     if (rows > 0) own = data::with_batch_size(own, rows);

@@ -9,7 +9,9 @@ InputReplicas::InputReplicas(std::vector<Device> devices)
 
 InputReplicas::InputReplicas(std::vector<Device> devices, std::shared_ptr<World> world)
     : devices_(std::move(devices)), world_(std::move(world)) {
-  if (world_->workers() > 1) lane_ = world_->make_lane_beside_runs();
+  if (world_->workers() == 1) return;
+  const World::Turn turn = world_->take_turn();
+  lane_ = world_->make_lane_beside_runs("strategy.distribute_dataset");
 }
 
 }  // namespace cohort

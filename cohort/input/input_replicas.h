@@ -26,6 +26,7 @@ class InputReplicas {
   /// The local replicas have the global ids [first, first + local).
   int local() const { return world_->local(); }
   int first() const { return world_->first(); }
+  int id_of(int replica) const { return world_->id_of(replica); }
   int global() const { return world_->replicas(); }
 
   int workers() const { return world_->workers(); }

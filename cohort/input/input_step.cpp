@@ -1,8 +1,8 @@
 // A step as bytes: numbers of 8 bytes, in the order of the machine, and texts, which are their
 // length and their characters.
 //
-//     1 if there is data · the digest · the failure · the leaves of the spec + 1, or 0 without spec
-//     for each leaf: its dtype · how many dimensions · each of them
+//     1 if there is data · the digest · the failure · how many leaves an element has + 1, or 0
+//     for each leaf: its dtype · how many dimensions · each of them · how many are sparse
 
 #include "cohort/input/input_step.h"
 
@@ -63,12 +63,13 @@ Bytes bytes_of(const InputStep& step) {
   out.put(std::uint64_t{step.has_data});
   out.put(step.digest);
   out.put(step.failure);
-  out.put(step.spec ? std::uint64_t{step.spec->size()} + 1 : std::uint64_t{0});
-  if (!step.spec) return out.take();
-  for (const data::LeafSpec& leaf : *step.spec) {
-    out.put(leaf.dtype);
-    out.put(std::uint64_t{leaf.shape.size()});
-    for (const std::int64_t size : leaf.shape) out.put(size);
+  out.put(step.look ? std::uint64_t{step.look->size()} + 1 : std::uint64_t{0});
+  if (!step.look) return out.take();
+  for (const LeafLook& leaf : *step.look) {
+    out.put(leaf.spec.dtype);
+    out.put(std::uint64_t{leaf.spec.shape.size()});
+    for (const std::int64_t size : leaf.spec.shape) out.put(size);
+    out.put(leaf.sparse_dims);
   }
   return out.take();
 }
@@ -81,11 +82,12 @@ InputStep step_in(const Bytes& bytes) {
   step.failure = in.text();
   const std::uint64_t leaves = in.number();
   if (leaves == 0) return step;
-  step.spec.emplace(leaves - 1);
-  for (data::LeafSpec& leaf : *step.spec) {
-    leaf.dtype = in.text();
-    leaf.shape.resize(in.number());
-    for (std::int64_t& size : leaf.shape) size = static_cast<std::int64_t>(in.number());
+  step.look.emplace(leaves - 1);
+  for (LeafLook& leaf : *step.look) {
+    leaf.spec.dtype = in.text();
+    leaf.spec.shape.resize(in.number());
+    for (std::int64_t& size : leaf.spec.shape) size = static_cast<std::int64_t>(in.number());
+    leaf.sparse_dims = static_cast<std::int64_t>(in.number());
   }
   return step;
 }
@@ -101,7 +103,7 @@ InputStep common_step(std::span<const InputStep> steps, const World& world) {
                                                 " has failed: ", step.failure));
     }
     all.has_data = all.has_data || step.has_data;
-    if (!all.spec) all.spec = step.spec;
+    if (!all.look) all.look = step.look;
   }
   for (std::size_t w = 1; w < steps.size(); ++w) {
     if (steps[w].digest == steps[0].digest) continue;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/collectives/world_lane.h"
-#include "cohort/data/element_spec.h"
+#include "cohort/input/batch_cut.h"
 
 namespace cohort {
 
@@ -16,14 +16,14 @@ struct InputStep {
   /// Whether anybody's replica has data.
   bool has_data = false;
   /// What an element looks like, from a worker that has one: for workers that have none.
-  std::optional<std::vector<data::LeafSpec>> spec = {};
+  std::optional<std::vector<LeafLook>> look = {};
   /// A number that follows from what was read so far; 0: not compared in this step.
   std::uint64_t digest = 0;
   /// Why this worker's input failed; empty: it did not.
   std::string failure = {};
 };
 
-/// What the workers' steps have in common: has_data where anybody has data, and the spec of the
+/// What the workers' steps have in common: has_data where anybody has data, and the look of the
 /// first one that has. Throws Cancelled where a worker's input has failed, and InvalidArgument
 /// where digests differ from worker 0's; both name the first such worker.
 InputStep common_step(std::span<const InputStep> steps, const World& world);

@@ -10,14 +10,15 @@ using data::Position;
 using data::PositionReader;
 using data::PositionWriter;
 
+constexpr const char* kPosition = "iterator.position";
 constexpr const char* kRestore = "iterator.restore";
 
 /// What each worker stands at.
-std::vector<Position> all_of(WorldLane& lane, const Position& own) {
-  const std::string bytes = own.bytes();
+std::vector<Position> all_of(WorldLane& lane, FunctionRef<Position()> own) {
+  const std::string bytes = lane.take_part(kPosition, own).bytes();
   const auto mine = std::as_bytes(std::span(bytes.data(), bytes.size()));
   std::vector<Position> all;
-  for (const auto& each : lane.all_gather("iterator.position", mine)) {
+  for (const auto& each : lane.all_gather(kPosition, mine)) {
     all.push_back(Position::from_bytes({reinterpret_cast<const char*>(each.data()), each.size()}));
   }
   return all;
@@ -68,11 +69,11 @@ std::string kind_of(std::int64_t count) {
 
 }  // namespace
 
-Position position_of_job(const Position& own, const InputPlan& plan,
+Position position_of_job(FunctionRef<Position()> own, const InputPlan& plan,
                          const InputReplicas& replicas) {
   const bool is_own = plan.how == InputPlan::How::OWN;
   const bool is_same_on_all = !is_per_worker(plan, replicas) && !is_own;
-  if (replicas.workers() == 1 || is_same_on_all) return own;
+  if (replicas.workers() == 1 || is_same_on_all) return own();
   PositionWriter job;
   job.put(count_of(plan, replicas));
   if (is_own) job.put(std::int64_t{0});

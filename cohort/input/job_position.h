@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cohort/base/function_ref.h"
 #include "cohort/data/position.h"
 #include "cohort/input/input_plan.h"
 #include "cohort/input/input_replicas.h"
@@ -18,9 +19,10 @@
 ///     -W · and for each of them: the pieces taken, and of how many · the position of its pipeline
 namespace cohort {
 
-/// The part of it that says where the job's pipelines stand, made of where this worker's do
-/// (`Iterator<Step<T>>::position`). A collective where workers have pipelines of their own.
-data::Position position_of_job(const data::Position& own, const InputPlan& plan,
+/// The part of it that says where the job's pipelines stand, made of where this worker's do:
+/// `own()` is `Iterator<Step<T>>::position`. A collective where workers have pipelines of their
+/// own; what `own` throws on one of them is an error of all then.
+data::Position position_of_job(FunctionRef<data::Position()> own, const InputPlan& plan,
                                const InputReplicas& replicas);
 
 /// The other way round: where this worker's pipelines go on. Throws InvalidArgument for the

@@ -61,7 +61,7 @@ auto Strategy::distribute_datasets_from_function(F&& fn, const InputOptions& opt
     } else {
       plan.how = InputPlan::How::OWN;
       for (int i = 0; i < replicas.local(); ++i) {
-        plan.pipelines.push_back(fn(InputContext{n, replicas.first() + i, n}).node());
+        plan.pipelines.push_back(fn(InputContext{n, replicas.id_of(i), n}).node());
       }
     }
     const data::NodePtr first = plan.pipelines[0];

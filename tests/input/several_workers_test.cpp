@@ -4,8 +4,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "cohort/cohort.h"
 #include "cohort/io/tfrecord.h"
-#include "tests/input/simulated_workers.h"
+#include "tests/input/input_layouts.h"
 
 namespace cohort {
 namespace {
@@ -17,8 +18,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-constexpr InputOptions kPerReplica{.replication_mode = InputReplicationMode::PER_REPLICA};
 
 /// What fn(strategy) returns on each worker of a job.
 template <class F>
@@ -172,47 +171,68 @@ class InputOfJobs {
     return positions[0];
   }
 
-  /// What each worker gets behind a position, or why it gets nothing.
-  std::vector<Steps> behind(const std::string& position, const Job& job) const {
-    return of_each_strategy(job, [&](const Strategy& strategy) {
-      Steps steps;
-      const std::string failure = failure_of([&] {
-        auto iterator = make_(strategy).iterator();
-        iterator.restore(data::Position::from_bytes(position));
-        while (const auto step = iterator.get_next_as_optional()) steps.push_back(step_text(*step));
-      });
-      return failure == "nothing" ? steps : Steps{failure};
-    });
+  std::string saved_by_one_process(int replicas, int steps) const {
+    torch::manual_seed(3);
+    auto iterator = make_(mirrored(1, replicas)).iterator();
+    for (int i = 0; i < steps; ++i) iterator.get_next();
+    return iterator.position().bytes();
   }
 
-  /// A job goes on where any other has stopped, its own kind included.
-  void expect_any_workers_go_on(int replicas) const {
-    for (const int from : {1, 2, 3}) {
-      const std::string position = saved_by({replicas, from}, 2);
-      EXPECT_EQ(position, saved_by({replicas, 1}, 2)) << from;
-      const auto expected = by_replica(behind(position, {replicas, 1}));
+  /// What each worker gets behind a position, or why it gets nothing.
+  std::vector<Steps> behind(const std::string& position, const Job& job) const {
+    return of_each_strategy(
+        job, [&](const Strategy& strategy) { return steps_behind(position, strategy); });
+  }
+  Steps behind_on_one_process(const std::string& position, int replicas) const {
+    torch::manual_seed(3);
+    return steps_behind(position, mirrored(1, replicas));
+  }
+
+  /// A job goes on where any other has stopped, its own kind and a process without one included.
+  void expect_any_workers_go_on(int replicas, std::initializer_list<int> workers) const {
+    for (const int steps : {0, 2}) {
+      const std::string position = saved_by_one_process(replicas, steps);
+      const auto expected = by_replica({behind_on_one_process(position, replicas)});
       EXPECT_GE(expected[0].size(), 2U);
-      for (const int to : {2, 3}) {
-        EXPECT_EQ(by_replica(behind(position, {replicas, to})), expected) << from << " to " << to;
+      for (const int each : workers) {
+        EXPECT_EQ(saved_by({replicas, each}, steps), position) << each << ", " << steps;
+        EXPECT_EQ(by_replica(behind(position, {replicas, each})), expected)
+            << each << ", " << steps;
       }
     }
   }
 
  private:
+  Steps steps_behind(const std::string& position, const Strategy& strategy) const {
+    Steps steps;
+    const std::string failure = failure_of([&] {
+      auto iterator = make_(strategy).iterator();
+      iterator.restore(data::Position::from_bytes(position));
+      while (const auto step = iterator.get_next_as_optional()) steps.push_back(step_text(*step));
+    });
+    return failure == "nothing" ? steps : Steps{failure};
+  }
+
   F make_;
 };
+
+#if defined(__SANITIZE_THREAD__)
+constexpr std::initializer_list<int> kWorkers{2, 3};
+#else
+constexpr std::initializer_list<int> kWorkers{1, 2, 3, 4};
+#endif
 
 TEST(APositionUnderData, HoldsForAnyNumberOfWorkers) {
   InputOfJobs([](const Strategy& strategy) {
     return strategy.distribute_dataset(range(60).shuffle(60).batch(12));
-  }).expect_any_workers_go_on(5);
+  }).expect_any_workers_go_on(5, kWorkers);
 }
 
 TEST_F(FilesOfAJob, HavePositionsByReplicaThatHoldForAnyNumberOfWorkers) {
   InputOfJobs([this](const Strategy& strategy) {
     return strategy.distribute_dataset(batches(5).repeat(2),
                                        policy(AutoShardPolicy::FILE_BY_REPLICA));
-  }).expect_any_workers_go_on(5);
+  }).expect_any_workers_go_on(5, kWorkers);
 }
 
 TEST(APositionOfFunctionsPerReplica, HoldsForAnyNumberOfWorkers) {
@@ -225,7 +245,7 @@ TEST(APositionOfFunctionsPerReplica, HoldsForAnyNumberOfWorkers) {
               .batch(3);
         },
         kPerReplica);
-  }).expect_any_workers_go_on(5);
+  }).expect_any_workers_go_on(5, kWorkers);
 }
 
 /// The input goes on with as many workers, and is refused with others.
@@ -305,9 +325,6 @@ TEST(SeveralWorkers, ReadOnAThreadOfTheirOwnWhileReplicasRun) {
 
 // Training.
 
-class MultiWorkerInput : public OnJobs {};
-ON_ALL_JOBS(MultiWorkerInput);
-
 struct DigitsImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return last(torch::relu(first(x))); }
   torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 16));
@@ -326,24 +343,148 @@ data::Dataset<std::pair<at::Tensor, at::Tensor>> digits() {
       .repeat(2);
 }
 
-TEST_P(MultiWorkerInput, TrainsToTheBitsOfOneProcess) {
-  expect_as_one_process([](const Strategy& strategy) {
-    using torch::nn::functional::cross_entropy;
-    const auto options = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone);
-    const auto scope = strategy.scope();
-    Model<DigitsImpl> model;
-    Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1).momentum(0.9));
-    for (const auto& [x, y] : strategy.distribute_dataset(digits())) {
-      strategy.run(
-          [&](const at::Tensor& rows, const at::Tensor& labels) {
-            optimizer.zero_grad();
-            average_loss(cross_entropy(model(rows), labels, options), 16).backward();
-            optimizer.step();
-          },
-          x, y);
+std::string trained_on_digits(const Strategy& strategy) {
+  using torch::nn::functional::cross_entropy;
+  const auto options = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kNone);
+  const auto scope = strategy.scope();
+  Model<DigitsImpl> model;
+  Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (const auto& [x, y] : strategy.distribute_dataset(digits())) {
+    strategy.run(
+        [&](const at::Tensor& rows, const at::Tensor& labels) {
+          optimizer.zero_grad();
+          average_loss(cross_entropy(model(rows), labels, options), 16).backward();
+          optimizer.step();
+        },
+        x, y);
+  }
+  return fingerprint(model);
+}
+
+struct Jobs : InputOnLayouts {
+  using InputOnLayouts::InputOnLayouts;
+};
+ON_ALL_INPUT_LAYOUTS(Jobs);
+
+TEST_P(JobsOnEachWorker, TrainToTheBitsOfOneProcess) {
+  torch::manual_seed(3);
+  const std::string expected = trained_on_digits(mirrored(1, GetParam().replicas));
+  torch::manual_seed(3);
+  on_each_worker<Jobs>(
+      GetParam(), [&](const Jobs& job) { EXPECT_EQ(trained_on_digits(job.strategy), expected); });
+}
+
+// Ends.
+
+TEST_ON_EACH_WORKER(Jobs, EndWhenTheLastWorkersDataDoes) {
+  for (const bool last_is_longest : {true, false}) {
+    const auto lengths = [&](const InputContext& input) {
+      const int id = input.input_pipeline_id;
+      return range(2 * (last_is_longest ? id : last - id)).batch(1);  // one has none at all
+    };
+    Steps expected(2 * last);
+    for (int step = 0; step < 2 * last; ++step) {
+      for (const int i : ids_here()) {
+        const bool has_data = step < 2 * (last_is_longest ? i : last - i);
+        expected[step] += (i > first_here ? "|" : "") + (has_data ? cat(step) : std::string());
+      }
     }
-    return fingerprint(model);
-  });
+    const auto distributed = strategy.distribute_datasets_from_function(lengths, kPerReplica);
+    EXPECT_EQ(cohort::steps_of(distributed), expected) << "in a loop";
+
+    auto iterator = distributed.iterator();
+    for (const std::string& step : expected) EXPECT_EQ(step_text(iterator.get_next()), step);
+    for (int i = 0; i < 2; ++i) EXPECT_FAILS(iterator.get_next(), OutOfRange, "end of the dataset");
+    EXPECT_FALSE(iterator.get_next_as_optional());
+  }
+}
+
+TEST_ON_EACH_WORKER(Jobs, EndWhenTheLastFileDoes) {
+  if (!is_even()) return;
+  int rows = 0, steps = 0;
+  for (const auto& batch : strategy.distribute_dataset(FilesOfNumbers::numbers().batch(n))) {
+    ++steps;
+    const auto own = strategy.run([](const at::Tensor& x) { return x.size(0); }, batch);
+    rows += strategy.reduce("SUM", own).item<int>();
+  }
+  const int all = static_cast<int>(FilesOfNumbers::lines_of_reader(0, 1).size());
+  EXPECT_EQ(rows, all) << "in " << steps << " steps";
+}
+
+TEST_ON_EACH_WORKER(Jobs, GoOnWithoutAnEndWhereOneWorkerHasNone) {
+  const auto function = [&](const InputContext& input) {
+    const auto few = range(2).batch(1);
+    return input.input_pipeline_id == last ? few.repeat() : few;
+  };
+  auto iterator = strategy.distribute_datasets_from_function(function, kPerReplica).iterator();
+  for (int step = 0; step < 20; ++step) {
+    const auto values = iterator.get_next();
+    for (int i = 0; i < n_here; ++i) {
+      const bool has_data = step < 2 || first_here + i == last;
+      EXPECT_EQ(numbers_of(values.values()[i]), has_data ? cat(step % 2) : "");
+    }
+  }
+}
+
+/// What elements look like, in dtypes and shapes.
+template <class T>
+Steps looks_of(const DistributedDataset<T>& distributed) {
+  Steps looks;
+  for (const auto& step : distributed) {
+    std::string text;
+    for (std::size_t r = 0; r < step.size(); ++r) {
+      const T own = step.values()[r];
+      text += cat(r ? "|" : "", data::spec_of(own));
+      nest::visit(
+          [&]<class Leaf>(const Leaf& leaf) {
+            if constexpr (std::is_same_v<Leaf, at::Tensor>) {
+              text += cat(' ', leaf.layout(), leaf.is_sparse() ? cat(leaf.sparse_dim()) : "");
+            }
+          },
+          own);
+    }
+    looks.push_back(text);
+  }
+  return looks;
+}
+
+/// Expects that what replicas without data get looks as on one process, also on a worker that has
+/// never had any: only the last replica has data.
+template <class Make>
+void expect_empty_as_on_one_process(const InputOnLayouts& test, const Make& make) {
+  test.expect_as_on_one_process(
+      [&](const Strategy& on) {
+        return on.distribute_datasets_from_function(
+            [&](const InputContext& input) {
+              return make().take(input.input_pipeline_id == test.last ? 2 : 0);
+            },
+            kPerReplica);
+      },
+      [](const auto& distributed) { return looks_of(distributed); });
+}
+
+TEST_ON_EACH_WORKER(Jobs, GiveWorkersThatNeverHadDataWhatLooksLikeData) {
+  const auto halves = data::from_tensors(torch::ones({4, 3, 2}, at::kHalf));
+  expect_empty_as_on_one_process(*this, [&] { return halves.repeat(3); });
+  const auto bools = data::from_tensors(torch::ones({4}, at::kBool));
+  expect_empty_as_on_one_process(*this, [&] { return data::zip(halves, bools).repeat(3); });
+  const auto words = data::from_tensor_slices(Steps{"a", "b", "c"});
+  expect_empty_as_on_one_process(*this, [&] { return words.batch(1); });
+  expect_empty_as_on_one_process(*this, [&] { return words; });
+  expect_empty_as_on_one_process(*this, [] { return range(3); });
+  expect_empty_as_on_one_process(
+      *this, [] { return range(3).map([](std::int64_t x) { return torch::tensor(1.5 * x); }); });
+}
+
+TEST_ON_EACH_WORKER(Jobs, GiveWorkersThatNeverHadDataStringsOfTheRightShape) {
+  const auto square = data::from_tensor_slices(Steps{"a", "b", "c", "d"}).batch(2).batch(1);
+  expect_empty_as_on_one_process(*this, [&] { return square.repeat(3); });
+}
+
+TEST_ON_EACH_WORKER(Jobs, GiveWorkersThatNeverHadDataSparseTensors) {
+  const auto sparse =
+      data::from_tensors(torch::eye(3)).map([](const at::Tensor& x) { return x.to_sparse(); });
+  expect_empty_as_on_one_process(*this, [&] { return sparse.repeat(3); });
 }
 
 }  // namespace

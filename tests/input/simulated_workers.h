@@ -10,7 +10,7 @@
 #include "cohort/distribute/run_workers.h"
 #include "cohort/input/distributed_dataset.h"
 #include "tests/base/failing.h"
-#include "tests/strategies/job.h"
+#include "tests/distribute/each_worker.h"
 
 /// Workers as threads of one process, and what their replicas get, as text.
 namespace cohort {
