@@ -8,9 +8,7 @@
 
 #include "cohort/data/readers.h"
 #include "cohort/input/strategy_input.h"
-#include "cohort/strategies/multi_worker_mirrored_strategy.h"
-#include "tests/oracle/oracle.h"
-#include "tests/oracle/strategies.h"
+#include "tests/oracle/multiworker.h"
 
 namespace cohort::oracle::multiworker_input_cases {
 namespace {
@@ -19,23 +17,6 @@ ORACLE_THEME("multiworker");
 
 using data::AutoShardPolicy;
 using data::range;
-
-/// What each worker of a job gives, or throws.
-template <class F>
-Json of_workers(int workers, int replicas_of_each, const F& fn) {
-  std::vector<Json> outcomes(workers);
-  run_workers(workers, [&](const Worker& worker) {
-    Json& outcome = outcomes[worker.index()];
-    outcome = attempt([&]() -> Json {
-      const MultiWorkerMirroredStrategy strategy(
-          {.worker = worker, .replicas = workers * replicas_of_each});
-      return {{"result", fn(strategy, worker.index())}};
-    });
-  });
-  Json all = Json::object();
-  for (int w = 0; w < workers; ++w) all[cat("worker", w)] = outcomes[w];
-  return all;
-}
 
 // The local values of a step, as rows of numbers.
 
@@ -69,32 +50,31 @@ Json steps_json(const DistributedDataset<T>& dataset) {
 }
 
 template <class T>
-Json steps(int workers, int replicas_of_each, const data::Dataset<T>& dataset,
+Json steps(const Json& input, const data::Dataset<T>& dataset,
            AutoShardPolicy policy = AutoShardPolicy::AUTO) {
-  return of_workers(workers, replicas_of_each, [&](const Strategy& strategy, int) {
+  return of_workers(input, [&](const Strategy& strategy) {
     return steps_json(strategy.distribute_dataset(dataset, {.auto_shard = policy}));
   });
 }
 
-CASE("input/9_b2_AUTO") { return steps(2, 1, range(9).batch(2)); }
+CASE("input/9_b2_AUTO") { return steps(input, range(9).batch(2)); }
 
 DIFFERS("input/15_b4_R2_AUTO", "11.23: a worker takes the pieces of its own replicas",
         Json::parse(R"({"worker0": {"result": [[[0],[1]],[[4],[5]],[[8],[9]],[[12],[13]]]},
                         "worker1": {"result": [[[2],[3]],[[6],[7]],[[10],[11]],[[14],[]]]}})")) {
-  return steps(2, 2, range(15).batch(4));
+  return steps(input, range(15).batch(4));
 }
 
-CASE("input/8_b4_FILE_on_range") { return steps(2, 1, range(8).batch(4), AutoShardPolicy::FILE); }
+CASE("input/8_b4_FILE_on_range") { return steps(input, range(8).batch(4), AutoShardPolicy::FILE); }
 
-CASE("input/W3_13_b6_AUTO") { return steps(3, 1, range(13).batch(6)); }
+CASE("input/W3_13_b6_AUTO") { return steps(input, range(13).batch(6)); }
 
 CASE("input/tuple_features_labels") {
-  return steps(2, 1,
-               range(5)
-                   .map([](std::int64_t i) {
-                     return std::pair(at::tensor({i, i * 10}), -i);
-                   })
-                   .batch(4));
+  return steps(input, range(5)
+                          .map([](std::int64_t i) {
+                            return std::pair(at::tensor({i, i * 10}), -i);
+                          })
+                          .batch(4));
 }
 
 /// Files of four lines each, "00" to "03", "10" to "13", ….
@@ -124,28 +104,28 @@ class TextFiles {
 
 CASE("input/files_2_DATA") {
   const TextFiles files(2);
-  return steps(2, 1, files.lines().batch(4), AutoShardPolicy::DATA);
+  return steps(input, files.lines().batch(4), AutoShardPolicy::DATA);
 }
 
 CASE("input/files_1_AUTO") {
   const TextFiles files(1);
   const auto batches = files.lines().batch(2);
-  return of_workers(2, 1, [&](const Strategy& strategy, int worker) -> Json {
+  return of_workers(input, [&](const Strategy& strategy, int worker) -> Json {
     const Json own = attempt([&] { return steps_json(strategy.distribute_dataset(batches)); });
     return worker == 0 ? own : Json("not compared");
   });
 }
 
 /// Worker w has w + 1 batches of one row.
-Json uneven(const data::BatchOptions& options) {
-  return of_workers(2, 1, [&](const Strategy& strategy, int w) {
+Json uneven(const Json& input, const data::BatchOptions& options) {
+  return of_workers(input, [&](const Strategy& strategy, int w) {
     return steps_json(strategy.distribute_datasets_from_function(
         [&](const InputContext&) { return range(w * 10, w * 10 + w + 1).batch(1, options); }));
   });
 }
 
-CASE("input/from_function_uneven") { return uneven({}); }
-CASE("input/from_function_uneven_static") { return uneven({.drop_remainder = true}); }
+CASE("input/from_function_uneven") { return uneven(input, {}); }
+CASE("input/from_function_uneven_static") { return uneven(input, {.drop_remainder = true}); }
 
 Json spec_json(const data::ElementSpec& spec) {
   const std::int64_t rows = spec.leaves().at(0).shape.at(0);
@@ -160,7 +140,7 @@ const Json kSpecs = Json::parse(R"([
 
 DIFFERS("input/element_spec_W2", "11.35: unknown only where a step can be a partial one",
         {{"worker0", {{"result", kSpecs}}}, {"worker1", {{"result", kSpecs}}}}) {
-  return of_workers(2, 1, [](const Strategy& strategy, int) {
+  return of_workers(input, [](const Strategy& strategy) {
     const auto spec = [&](const data::BatchOptions& options) {
       return spec_json(strategy.distribute_dataset(range(8).batch(4, options)).element_spec());
     };
@@ -169,7 +149,7 @@ DIFFERS("input/element_spec_W2", "11.35: unknown only where a step can be a part
 }
 
 CASE("input/element_kind_W2") {
-  return of_workers(2, 1, [](const Strategy& strategy, int) -> Json {
+  return of_workers(input, [](const Strategy& strategy) -> Json {
     const auto step = strategy.distribute_dataset(range(8).batch(4)).iterator().get_next();
     static_assert(std::is_same_v<decltype(step), const PerReplica<Tensor>>);
     return "PerReplica";
@@ -177,7 +157,7 @@ CASE("input/element_kind_W2") {
 }
 
 CASE("input/get_next_as_optional_W2") {
-  return of_workers(2, 1, [](const Strategy& strategy, int) {
+  return of_workers(input, [](const Strategy& strategy) {
     auto iterator = strategy.distribute_dataset(range(5).batch(2)).iterator();
     Json list = Json::array();
     for (int i = 0; i < 4; ++i) {

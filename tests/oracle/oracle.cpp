@@ -109,6 +109,8 @@ std::string Theme::check(const std::string& name) const {
   return wrong ? cat(*wrong, "\n  by rule ", row.rule) : "";
 }
 
+const Json& Theme::result_of(const std::string& name) const { return lines_.at(name).at("result"); }
+
 std::string Theme::check_complete() const {
   std::string problems;
   if (names_.empty()) problems = "no cases: is tests/data/oracle complete?\n";

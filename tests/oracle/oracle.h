@@ -60,6 +60,9 @@ class Theme {
   /// Runs a case. Empty if the outcome is the right one, else what is wrong.
   std::string check(const std::string& name) const;
 
+  /// TensorFlow's result, for a difference that is only a part of it.
+  const Json& result_of(const std::string& name) const;
+
   /// What is wrong with the list of names: cases that are missing, unknown, or there twice.
   std::string check_complete() const;
 
