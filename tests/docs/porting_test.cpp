@@ -1,6 +1,8 @@
 // The snippets of docs/guide/porting.md, as they stand there.
 #include "tests/docs/guide_fixture.h"
 
+#include <set>
+
 namespace porting {
 
 struct NetImpl : torch::nn::Module {
@@ -158,16 +160,19 @@ TEST_F(Guide, LearningRatesAndEvaluation) {
   cohort::MirroredStrategy strategy;
   auto scope = strategy.scope();
   cohort::Model<Net> model;
-  cohort::Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.1));
   const auto x = torch::randn({4, 2});
 
-  optimizer.set_lr(0.01);
+  cohort::Optimizer<torch::optim::SGD> optimizer(model, 0.1, {{"output", 0.02}});
+  optimizer.set_lr(0.01);                                      // of all parameters
+  optimizer.set_lr(0.002, "output");                           // of that group
 
   model.eval();
   torch::NoGradGuard no_grad;
   auto prediction = model(x);
 
-  EXPECT_EQ(optimizer.copy(0).param_groups()[0].options().get_lr(), 0.01);
+  std::multiset<double> rates;
+  for (const auto& group : optimizer.copy(0).param_groups()) rates.insert(group.options().get_lr());
+  EXPECT_THAT(rates, testing::ElementsAre(0.002, 0.01));
   EXPECT_EQ(prediction.sizes(), (torch::IntArrayRef{4, 1}));
 }
 
