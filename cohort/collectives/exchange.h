@@ -117,8 +117,10 @@ class Exchange {
   /// Ends all waits of this worker's threads once.
   virtual void wake() = 0;
 
-  /// Abandons a transfer: returns when the engine no longer uses its memory. What was to be sent
-  /// may arrive all the same; what was to be received is lost.
+  /// Abandons a transfer: returns when the engine no longer uses its memory, and never waits for
+  /// the other worker. What was to be sent may arrive all the same; what was to be received is
+  /// lost. An engine that can't recall a message (MPI's, once the other side has agreed to take it)
+  /// keeps a copy of what is left of it, or counts the other worker as lost.
   virtual void cancel(Transfer& transfer) = 0;
 
   /// Why another worker is gone, or nothing while it is there. All that it has sent has arrived by

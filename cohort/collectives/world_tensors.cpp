@@ -128,6 +128,18 @@ std::vector<at::Tensor> put_together(std::span<const at::Tensor> parts) {
 
 }  // namespace
 
+std::vector<at::Tensor> in_one_layout_of_world(WorldLane& lane, std::string_view call,
+                                               std::span<const at::Tensor> values) {
+  auto own = in_one_layout(values);
+  const std::byte are_sparse{is_sparse(own[0])};
+  for (const auto& each : lane.all_gather(cat(call, " (layout)"), {&are_sparse, 1})) {
+    if (is_sparse(own[0]) && each[0] == std::byte{0}) {
+      for (at::Tensor& value : own) value = value.to_dense();
+    }
+  }
+  return own;
+}
+
 std::string call_with_tensors(std::string_view call, std::span<const at::Tensor> tensors) {
   std::string text(call);
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -15,8 +15,12 @@
 /// gets the same bits. In a world of one worker, `reduce_tensors` and `gather_tensors`.
 namespace cohort {
 
+/// Sparse tensors as dense ones, if any replica of the job has a dense one: as in `reduce_tensors`.
+std::vector<at::Tensor> in_one_layout_of_world(WorldLane& lane, std::string_view call,
+                                               std::span<const at::Tensor> values);
+
 /// The sum or mean in tree order: see collectives::reduce_tensors. Throws InvalidArgument on all
-/// workers where dtypes or shapes differ.
+/// workers where dtypes, shapes or layouts differ.
 at::Tensor reduce_over_world(WorldLane& lane, std::string_view call, ReduceOp op,
                              std::span<const at::Tensor> values,
                              const collectives::Accumulation& accumulation = {});

@@ -336,9 +336,16 @@ StrategyExtended::Components StrategyExtended::components_for_reduction(ReduceOp
 
 /// What fails in a call of all workers on one of them fails on all.
 template <class Part>
-auto StrategyExtended::with_workers(const char* where, Part&& part) const {
+auto StrategyExtended::with_workers(const char* where, Part&& part,
+                                    const CommunicationOptions& options) const {
   const World::Turn turn = take_turn();
-  return world().replicas_lane().take_part(where, part);
+  WorldLane& lane = world().replicas_lane();
+  return lane.take_part(where, [&] {
+    options.validate();
+    const WaitLimits limits = communication().merged_with(options).wait_limits();
+    const WorldLane::OwnLimits own_limits(lane, limits);
+    return part();
+  });
 }
 
 /// Here if all replicas are, else with the other workers.
@@ -347,17 +354,18 @@ std::vector<at::Tensor> StrategyExtended::reduce_components(
     const char* where) const {
   const CrossDeviceOps& ops = cross_device_ops();
   if (world().holds_root()) return ops.reduce(op, components, destinations);
-  const at::Tensor result =
-      reduce_over_world(world().replicas_lane(), where, op, components, ops.accumulation());
+  const bool adds = !ops.accumulation() && !components[0].is_sparse();
+  if (adds) collectives::check_addable(where, components[0].scalar_type());
+  WorldLane& lane = world().replicas_lane();
+  const auto own = in_one_layout_of_world(lane, where, components);
+  const at::Tensor result = reduce_over_world(lane, where, op, own, ops.accumulation());
   return ops.broadcast(result, destinations);
 }
 
 at::Tensor StrategyExtended::of_first_replica(const at::Tensor& own,
                                               const std::string& call) const {
-  if (world().holds_root()) return own;
-  const at::NoGradGuard no_grad;
   const World::Turn turn = take_turn();
-  return of_chief(world().replicas_lane(), call, own.detach());
+  return of_chief(world().replicas_lane(), call, own);
 }
 
 Device StrategyExtended::default_destination() const {
@@ -414,32 +422,31 @@ Mirrored<at::Tensor> StrategyExtended::reduce_leaf_to(ReduceOp op, const Reducib
                                                       const Destinations& destinations,
                                                       const CommunicationOptions& options,
                                                       const char* where) const {
-  return with_workers(where, [&] {
-    options.validate();
+  const auto reduce = [&] {
     check_defined(where, value, layout().first());
     const auto [components, is_one_for_all] = components_for_reduction(op, value, where);
     auto results = is_one_for_all
                        ? cross_device_ops().broadcast(components[0], *destinations.devices())
                        : reduce_components(op, components, *destinations.devices(), where);
     return Mirrored<at::Tensor>(std::move(results), destinations.devices());
-  });
+  };
+  return with_workers(where, reduce, options);
 }
 
 std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce_leaves(
     ReduceOp op, const std::vector<Reducible>& values,
     const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
-  return with_workers("extended.batch_reduce_to",
-                      [&] { return batch_reduce(op, values, destinations, options); });
+  const auto reduce = [&] { return batch_reduce(op, values, destinations); };
+  return with_workers("extended.batch_reduce_to", reduce, options);
 }
 
 std::vector<Mirrored<at::Tensor>> StrategyExtended::batch_reduce(
     ReduceOp op, const std::vector<Reducible>& values,
-    const std::vector<Destinations>& destinations, const CommunicationOptions& options) const {
+    const std::vector<Destinations>& destinations) const {
   if (values.empty()) {
     if (variable_kind() == VariableKind::PLAIN) return {};
     throw ValueError("extended.batch_reduce_to", "no values: expected at least one pair");
   }
-  options.validate();
   const DeviceList& devices = layout().replica_devices();
   std::vector<at::Tensor> firsts;
   for (const Reducible& value : values) {

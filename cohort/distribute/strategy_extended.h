@@ -269,11 +269,11 @@ class StrategyExtended : public std::enable_shared_from_this<StrategyExtended> {
                                             const char* where) const;
   at::Tensor reduce_over_replicas(ReduceOp op, const Reducible& value) const;
   at::Tensor reduce_along(ReduceOp op, const Reducible& value, const Axis& axis) const;
-  std::vector<Mirrored<at::Tensor>> batch_reduce(ReduceOp op, const std::vector<Reducible>& values,
-                                                 const std::vector<Destinations>& destinations,
-                                                 const CommunicationOptions& options) const;
+  std::vector<Mirrored<at::Tensor>> batch_reduce(
+      ReduceOp op, const std::vector<Reducible>& values,
+      const std::vector<Destinations>& destinations) const;
   template <class Part>
-  auto with_workers(const char* where, Part&& part) const;
+  auto with_workers(const char* where, Part&& part, const CommunicationOptions& options = {}) const;
   bool is_in_own_run() const;
   std::uint64_t begin_run();
   void prepare_run(std::uint64_t run_serial);

@@ -13,6 +13,7 @@
 #include "cohort/base/error.h"
 #include "cohort/optim/model_copies.h"
 #include "cohort/optim/module_file.h"
+#include "cohort/optim/module_structure.h"
 #include "cohort/optim/replicated_module.h"
 
 namespace cohort {
@@ -285,7 +286,9 @@ class Model {
                     "Model(existing): this module can't be cloned nor constructed without "
                     "arguments; give the arguments, as in Model<Net> model(64, 10), or a factory "
                     "too: Model(existing, [] { return Net(64, 10); })");
-      return std::make_shared<Module>();
+      const auto made = std::make_shared<Module>();
+      check_same_options(*detail::module_pointer(existing), *made);
+      return made;
     }
   }
 

@@ -3,6 +3,7 @@
 #include <torch/nn/functional.h>
 #include <torch/nn/modules.h>
 
+#include <sstream>
 #include <typeinfo>
 
 #include "cohort/base/error.h"
@@ -152,6 +153,25 @@ class Follower {
 void check_same_structure(const nn::Module& first, const nn::Module& other) {
   check_fits(first.named_parameters(), other.named_parameters());
   check_fits(first.named_buffers(), other.named_buffers());
+}
+
+void check_same_options(const nn::Module& given, const nn::Module& made) {
+  std::istringstream expected(cat(given)), got(cat(made));
+  std::string line, other;
+  do {
+    std::getline(expected, line);
+    std::getline(got, other);
+  } while (line == other && expected && got);
+  if (line == other) return;
+  const auto trimmed = [](const std::string& text) {
+    const auto begin = text.find_first_not_of(' ');
+    return begin == std::string::npos ? std::string("nothing") : text.substr(begin);
+  };
+  throw ValueError("Model", cat("a module for another replica, made without arguments, is not like "
+                                "the one that was given: expected ",
+                                trimmed(line), ", got ", trimmed(other),
+                                "; give the arguments, as in Model<Net> model(64, 10), or a "
+                                "factory too, as in Model(existing, [] { return Net(64, 10); })"));
 }
 
 void follow_structure(const nn::Module& first, const ModuleWatch& before, nn::Module& other) {

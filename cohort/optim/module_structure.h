@@ -10,6 +10,10 @@ namespace cohort {
 /// fit to those of the first replica's.
 void check_same_structure(const torch::nn::Module& first, const torch::nn::Module& other);
 
+/// Throws ValueError unless `made`, which the constructor without arguments has made for a further
+/// replica, prints as `given` does: sizes and options of layers show there.
+void check_same_options(const torch::nn::Module& given, const torch::nn::Module& made);
+
 /// Does to a further replica's module what the program has done to the first replica's: registers
 /// parameters, buffers and modules that are new there, and replaces modules that were replaced.
 /// `before` has looked at the first one when both were alike.

@@ -98,6 +98,13 @@ void check_entry(const StateDict& state, const std::string& name, const at::Tens
                        ", got ", collectives::describe(entry->second)));
 }
 
+/// What fails in it on one worker fails on all: the others would wait for its part.
+template <class Make>
+void make_with_workers(const StrategyExtended& strategy, const Make& make) {
+  const World::Turn turn = strategy.take_turn();
+  strategy.world().replicas_lane().take_part("Model", make);
+}
+
 }  // namespace
 
 ReplicatedModule::ReplicatedModule(std::shared_ptr<StrategyExtended> strategy,
@@ -119,7 +126,7 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<StrategyExtended> strategy,
 
 ReplicatedModule::ReplicatedModule(const Factory& make, const ModelOptions& options)
     : ReplicatedModule(detail::current_strategy().shared_from_this(), options) {
-  add_replicas(make_module(make, 0), make);
+  make_with_workers(strategy(), [&] { add_replicas(make_module(make, 0), make); });
 }
 
 ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, const Factory& make,
@@ -130,7 +137,7 @@ ReplicatedModule::ReplicatedModule(std::shared_ptr<torch::nn::Module> first, con
                      ".make_in_parts is too late for a module that exists: give the arguments of "
                      "its constructor, or a factory alone");
   }
-  add_replicas(std::move(first), make);
+  make_with_workers(strategy(), [&] { add_replicas(std::move(first), make); });
 }
 
 std::shared_ptr<torch::nn::Module> ReplicatedModule::make_module(const Factory& make,

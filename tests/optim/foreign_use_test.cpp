@@ -3,6 +3,8 @@
 
 #include "cohort/optim/foreign_use.h"
 
+#include <mutex>
+
 #include "tests/optim/training.h"
 
 namespace cohort {
@@ -28,7 +30,17 @@ struct ForeignUses : OnLayouts {
 
   void after() { expect_usable(); }
 
+  /// What replicas must not do, but not at the same time.
+  template <class F>
+  void run_in_turn(const F& fn) {
+    strategy.run([&] {
+      const std::lock_guard lock(mutex);
+      fn();
+    });
+  }
+
   Model<Counting> outside;
+  std::mutex mutex;
   const Tensor x = batch().x;
   const at::NoGradGuard no_grad;
 };
@@ -47,7 +59,7 @@ TEST_ON_EACH_WORKER(ForeignUses, MayEvaluateAModelManyTimes) {
 }
 
 TEST_ON_EACH_WORKER(ForeignUses, MayNotChangeABufferInAForwardPass) {
-  const auto evaluate = [&] { strategy.run([&] { outside(x); }); };
+  const auto evaluate = [&] { run_in_turn([&] { outside(x); }); };
   EXPECT_RUN_FAILS(evaluate(), RuntimeError, "\"passes\" was written");
   EXPECT_RUN_FAILS(evaluate(), RuntimeError, "auto scope = strategy.scope();");
   EXPECT_RUN_FAILS(evaluate(), RuntimeError, "made in the scope of no strategy");
@@ -57,19 +69,22 @@ TEST_ON_EACH_WORKER(ForeignUses, MayNotChangeABufferInAForwardPass) {
 }
 
 TEST_ON_EACH_WORKER(ForeignUses, MayNotWriteToAParameter) {
-  EXPECT_RUN_FAILS(strategy.run([&] { outside->layer->bias.add_(1); }), RuntimeError,
+  EXPECT_RUN_FAILS(run_in_turn([&] { outside->layer->bias.add_(1); }), RuntimeError,
                    "\"layer.bias\" was written");
-  EXPECT_RUN_FAILS(strategy.run([&] { outside.parameters()[0].zero_(); }), RuntimeError,
+  EXPECT_RUN_FAILS(run_in_turn([&] { outside.parameters()[0].zero_(); }), RuntimeError,
                    "\"layer.weight\" was written");
-  EXPECT_RUN_FAILS(strategy.run([&] { outside.named_buffers()["passes"].fill_(7); }), RuntimeError,
+  EXPECT_RUN_FAILS(run_in_turn([&] { outside.named_buffers()["passes"].fill_(7); }), RuntimeError,
                    "\"passes\" was written");
 }
 
 TEST_ON_EACH_WORKER(ForeignUses, AreErrorsOfTheReplicaThatWrites) {
   EXPECT_REPLICA_FAILS(last, strategy.run([&] {
-    outside.eval();
-    outside(x);
-    if (id() == last) outside->layer->bias.add_(1);
+    {
+      const std::lock_guard lock(mutex);
+      outside.eval();
+      outside(x);
+      if (id() == last) outside->layer->bias.add_(1);
+    }
     if (!is_here(last)) get_replica_context().barrier();
   }),
                        RuntimeError, "\"layer.bias\" was written");
@@ -92,7 +107,10 @@ TEST_ON_EACH_WORKER(ForeignUses, MayChangeAModelInAMergeCallWhereTheyAreAlone) {
     outside(x);
   });
   EXPECT_RUN_FAILS(strategy.run([&] {
-    outside->layer->bias.add_(1);
+    {
+      const std::lock_guard lock(mutex);
+      outside->layer->bias.add_(1);
+    }
     get_replica_context().merge_call([&](Strategy&) { outside->layer->bias.add_(1); });
   }),
                    RuntimeError, "\"layer.bias\" was written");
@@ -113,7 +131,7 @@ TEST_ON_EACH_WORKER(ForeignUses, MayEvaluateAModelOfAnotherStrategyWhoseBuffersD
       EXPECT_TRUE(norm(x).equal(expected));
     });
   }
-  EXPECT_RUN_FAILS(strategy.run([&] { norm->bias.add_(1); }), RuntimeError,
+  EXPECT_RUN_FAILS(run_in_turn([&] { norm->bias.add_(1); }), RuntimeError,
                    "made in the scope of another MirroredStrategy");
 }
 

@@ -116,6 +116,24 @@ TEST_ON_EACH_WORKER(Models, AreMadeFromAModuleThatExists) {
                "other parameters");
 }
 
+/// Its constructor has defaults, which a copy must not take for what was given.
+struct WithDefaultsImpl : nn::Module {
+  explicit WithDefaultsImpl(int size = 4, double probability = 0.1) {
+    register_module("linear", nn::Linear(size, 2));
+    register_module("dropout", nn::Dropout(probability));
+  }
+};
+TORCH_MODULE(WithDefaults);
+
+TEST_ON_EACH_WORKER(Models, FromAModuleAreMadeWithoutArgumentsOnlyIfThatGivesTheSame) {
+  expect_equal_replicas(Model<WithDefaults>(WithDefaults()));
+  expect_equal_replicas(Model<WithDefaults>(8, 0.5));
+  if (n == workers) return;  // each has one replica, and needs no other module
+  EXPECT_RUN_FAILS(Model<WithDefaults>(WithDefaults(8)), ValueError, "in_features=8");
+  EXPECT_RUN_FAILS(Model<WithDefaults>(WithDefaults(4, 0.5)), ValueError,
+                   "got (dropout): torch::nn::Dropout(p=0.1");
+}
+
 TEST_ON_EACH_WORKER(Models, FindOutTheTypeOfAModuleThatIsGiven) {
   Model model(nn::Linear(4, 2));
   static_assert(std::same_as<decltype(model), Model<nn::Linear>>);
