@@ -392,8 +392,9 @@ void WorldLane::Round::throw_mismatch(int from, const Exchange::Arrival& arrival
   world_.throw_alike(World::Failure::MISMATCH, call_, why);
 }
 
-/// On this lane only: its other lanes, and the runs, go on.
+/// On this lane only: its other lanes, and the runs, go on. Unless it has said before why.
 void WorldLane::Round::throw_left(int from) {
+  world_.check(call_, lane_, sequence_);
   const std::string why =
       cat(world_.name(from), " has ended its strategy, optimizer or dataset, which ",
           world_.name(world_.index()), " still uses in ", call_);
@@ -408,6 +409,7 @@ void WorldLane::Round::throw_abandoned() const {
 }
 
 void WorldLane::Round::throw_gone(int worker, const std::string& why) {
+  world_.check(call_, lane_, sequence_);
   world_.end_epoch(World::Failure::GONE, cat(world_.name(worker), " is gone: ", why,
                                              "; this worker waited for it in ", call_));
   world_.check(call_, lane_, sequence_);

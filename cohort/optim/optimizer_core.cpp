@@ -153,9 +153,10 @@ ReplicaContext* OptimizerCore::calling_replica(const char* where) const {
   if (&replica->extended() == &strategy()) return replica;
   if (!has_strategy()) return nullptr;
   throw RuntimeError(
-      where, cat("Mixing different tf.distribute.Strategy objects: the model "
-                 "belongs to a ",
-                 strategy().name(), ", the calling replica to a ", replica->extended().name()));
+      where, cat("Mixing different tf.distribute.Strategy objects: the model belongs to a ",
+                 strategy().name(), ", the calling replica to another ", replica->extended().name(),
+                 "; make the model and its optimizer after `auto scope = strategy.scope()` of the "
+                 "strategy that uses them"));
 }
 
 ReplicaContext* OptimizerCore::stepping_replica() const {

@@ -42,6 +42,9 @@ TEST(AnExceptionOfAFunction, SaysInWhichStageAndForWhichElement) {
   EXPECT_EQ(what_of<std::invalid_argument>(range(9).batch(
                 2, [](const std::vector<std::int64_t>& both) { return not_two(both[0]); })),
             "stof (element 1 of batch)");
+  EXPECT_EQ(what_of<std::invalid_argument>(range(9).bucket_by_sequence_length(
+                not_two, {.boundaries = {5}, .batch_sizes = {2, 2}})),
+            "stof (element 2 of bucket_by_sequence_length)");
   EXPECT_EQ(what_of<std::invalid_argument>(from_generator(
                 [] { return [i = 0]() mutable { return std::optional(not_two(i++)); }; })),
             "stof (element 2 of from_generator)");
@@ -87,6 +90,11 @@ TEST(AnExceptionOfAFunction, LosesOneElementOnly) {
   EXPECT_THAT(
       elements_of(range(5).filter([](std::int64_t x) { return not_two(x) >= 0; }).ignore_errors()),
       ElementsAre("0", "1", "3", "4"));
+  EXPECT_THAT(elements_of(range(5)
+                              .bucket_by_sequence_length(not_two,
+                                                         {.boundaries = {5}, .batch_sizes = {2, 2}})
+                              .ignore_errors()),
+              ElementsAre("[2]{0 1}", "[2]{3 4}"));
 }
 
 TEST(Generators, ThatCantBeginCountNoElement) {

@@ -23,6 +23,20 @@ TEST(WaitClock, WithoutATimeoutThereAreWarningsOnly) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(clock.due(), WaitClock::WARNING);
 }
 
+TEST(WaitClock, WarnsAgainAfterTwiceTheTimeBeforeTheFirstWarning) {
+  EXPECT_EQ(WaitLimits().warn_after, std::chrono::seconds(30)) << "and then every minute";
+  constexpr Seconds kSoon{1. / 64};
+  WaitClock clock({.warn_after = kSoon});
+  for (int warning = 0; warning < 3; ++warning) {
+    std::this_thread::sleep_until(*clock.next());
+    const auto before = std::chrono::steady_clock::now();
+    EXPECT_EQ(clock.due(), WaitClock::WARNING);
+    const auto after = std::chrono::steady_clock::now();
+    EXPECT_GE(Seconds(*clock.next() - before).count(), 2 * kSoon.count());
+    EXPECT_LE(Seconds(*clock.next() - after).count(), 2 * kSoon.count());
+  }
+}
+
 TEST(WaitClock, ATimeoutComesBeforeAWarning) {
   WaitClock clock({.timeout = kAtOnce, .warn_after = kAtOnce});
   EXPECT_EQ(clock.due(), WaitClock::TIMEOUT);

@@ -2,7 +2,11 @@
 
 #include "cohort/distribute/context.h"
 
+#include <functional>
+#include <map>
+
 #include "cohort/variables/creation.h"
+#include "cohort/variables/update.h"
 #include "tests/base/captured_log.h"
 #include "tests/distribute/layouts.h"
 
@@ -77,21 +81,25 @@ TEST_ON_EACH_WORKER(Contexts, RunInsideOfRunSaysToUseMergeCall) {
 }
 
 TEST_ON_EACH_WORKER(Contexts, WhatNeedsCrossReplicaContextIsRefusedInAReplica) {
-  const auto refused = [](const std::string& call) {
-    return cat('[', call, "] Method requires being in cross-replica context");
-  };
   const at::Tensor x = at::ones({1});
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.reduce("SUM", x); }), RuntimeError,
-                   refused("strategy.reduce"));
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError,
-                   refused("strategy.gather"));
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.gather(x, 0); }), RuntimeError, "all_gather");
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().reduce_to("SUM", x, "cpu:0"); }),
-                   RuntimeError, refused("extended.reduce_to"));
-  EXPECT_RUN_FAILS(strategy.run([&] { strategy.extended().broadcast_to(x, "cpu:0"); }),
-                   RuntimeError, refused("extended.broadcast_to"));
-  EXPECT_RUN_FAILS(strategy.run([&] { const auto scope = strategy.scope(); }), RuntimeError,
-                   refused("strategy.scope"));
+  const std::vector<std::pair<at::Tensor, Destinations>> pairs{{x, "cpu:0"}, {x, "cpu:0"}};
+  StrategyExtended& extended = strategy.extended();
+  const std::map<std::string, std::function<void()>> calls{
+      {"strategy.reduce", [&] { strategy.reduce("SUM", x); }},
+      {"strategy.gather", [&] { strategy.gather(x, 0); }},
+      {"strategy.scope", [&] { const auto scope = strategy.scope(); }},
+      {"strategy.distribute_values_from_function",
+       [&] { strategy.distribute_values_from_function([](const ValueContext&) { return 1; }); }},
+      {"extended.reduce_to", [&] { extended.reduce_to("SUM", x, "cpu:0"); }},
+      {"extended.batch_reduce_to", [&] { extended.batch_reduce_to("SUM", pairs); }},
+      {"extended.broadcast_to", [&] { extended.broadcast_to(x, "cpu:0"); }},
+      {"extended.update_non_slot",
+       [&] { extended.update_non_slot({"cpu:0"}, [] { ADD_FAILURE(); }); }}};
+  for (const auto& each : calls) {
+    EXPECT_RUN_FAILS(strategy.run(each.second), RuntimeError,
+                     cat('[', each.first, "] Method requires being in cross-replica context"));
+  }
+  EXPECT_RUN_FAILS(strategy.run(calls.at("strategy.gather")), RuntimeError, "all_gather");
 }
 
 TEST_ON_EACH_WORKER(Contexts, AnotherStrategysCallsAreRefusedInAScope) {

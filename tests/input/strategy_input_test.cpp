@@ -76,6 +76,21 @@ TEST_ON_EACH_WORKER(StrategyInput, CannotBeAskedInsideOfAReplica) {
   EXPECT_EQ(step_text(iterator.get_next()), cut(8 * n, 2 * n)[0]) << "nothing was taken";
 }
 
+TEST_ON_EACH_WORKER(StrategyInput, IsNotDistributedInsideOfAReplica) {
+  const auto dataset = range(8 * n).batch(2 * n);
+  const auto of_worker = [&](const InputContext&) {
+    ADD_FAILURE() << "the function was called";
+    return dataset;
+  };
+  const auto refused = [](const std::string& call) {
+    return cat('[', call, "] Method requires being in cross-replica context: called in replica ");
+  };
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.distribute_dataset(dataset); }), RuntimeError,
+                   refused("strategy.distribute_dataset"));
+  EXPECT_RUN_FAILS(strategy.run([&] { strategy.distribute_datasets_from_function(of_worker); }),
+                   RuntimeError, refused("strategy.distribute_datasets_from_function"));
+}
+
 TEST_ON_EACH_WORKER(StrategyInput, OfAFunctionIsNotCutAndGoesToReplicasInTurn) {
   // Each worker has three steps, but for the first ones, which have one element more.
   const auto of_worker = [&](const InputContext& input) {

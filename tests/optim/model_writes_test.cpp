@@ -1,6 +1,7 @@
 // Programs that write to a model outside of run: every replica must see it.
 
 #include <cstdio>
+#include <sstream>
 
 #include "tests/optim/training.h"
 
@@ -162,6 +163,38 @@ TEST_ON_EACH_WORKER(ModelWrites, OtherMemoryReachesAllReplicas) {
                 [&](auto& model) { model->first->bias.set_data(torch::full({8}, two)); });
   expect_spread("norm.weight", [&](auto& model) {
     model.named_parameters()["norm.weight"].set_data(torch::full({8}, two));
+  });
+}
+
+TEST_ON_EACH_WORKER(ModelWrites, OtherMemoryOfASplitParameterIsAnErrorThatSaysWhatToDo) {
+  Model<Written> model = make_model();
+  if (!spmd::is_sharded(model->first->weight)) return;
+  EXPECT_FAILS(model->first->weight.set_data(torch::full({8, 4}, two)), ValueError,
+               "[set_data] a tensor of sizes [8, 4] sharded over logical devices can't get the "
+               "data of one that is not: use copy_()");
+  train_once(strategy, model);
+}
+
+/// A file of such a module that has other weights.
+std::stringstream file_of_weights(double value) {
+  Written other;
+  other->apply(fill_with(value));
+  std::stringstream file;
+  torch::save(other, file);
+  return file;
+}
+
+TEST_ON_EACH_WORKER(ModelWrites, LoadReachesAllReplicas) {
+  expect_spread("first.weight", [&](auto& model) {
+    std::stringstream file = file_of_weights(two);
+    torch::serialize::InputArchive archive;
+    archive.load_from(file);
+    model->load(archive);
+  });
+  expect_spread("second.weight", [&](auto& model) {
+    std::stringstream file = file_of_weights(two);
+    auto module = model.shared()->replica(0);  // that of whoever has made the model of a module
+    torch::load(module, file);
   });
 }
 

@@ -382,7 +382,10 @@ TEST_F(OptimizerTest, InAReplicaOfAnotherStrategyAnError) {
   auto trainer = std::make_unique<Trainer<optim::SGD>>(mirrored(2), optim::SGDOptions(0.1));
   auto& optimizer = trainer->optimizer;
   std::thread([&] {
-    EXPECT_FAILS(mirrored(2).run([&] { optimizer.step(); }), RuntimeError, "Mixing different");
+    const auto step = [&] { mirrored(2).run([&] { optimizer.step(); }); };
+    EXPECT_FAILS(step(), RuntimeError, "[optimizer.step] Mixing different");
+    EXPECT_FAILS(step(), RuntimeError,
+                 "make the model and its optimizer after `auto scope = strategy.scope()`");
   }).join();
 }
 
@@ -471,6 +474,22 @@ TEST_ON_EACH_WORKER(Optimizers, FindTheFirstTensorThatHasDriftedApart) {
   trainer.model.load_state_dict(repaired);
   trainer.train(4);
   expect_equal_copies(trainer.model);
+}
+
+TEST_ON_EACH_WORKER(Optimizers, NameAParameterWhoseGradientsWereChangedByHandButNotAlike) {
+  Trainer<optim::SGD> trainer(strategy, optim::SGDOptions(0.1), {.check_drift_every = 1});
+  if (trainer.model.shared()->copies() == 1 && workers == 1) return;  // nothing to drift apart
+  const Batch whole = batch();
+  const auto step = [&](bool alike) {
+    strategy.run([&] {
+      trainer.optimizer.zero_grad();
+      loss_of(trainer.model, own_share(whole), whole).backward();
+      for (const Tensor& p : trainer.model.parameters()) p.grad().mul_(alike ? 2 : id() + 1);
+      trainer.optimizer.step();
+    });
+  };
+  step(/*alike=*/true);
+  EXPECT_RUN_FAILS(step(/*alike=*/false), RuntimeError, "first.weight on replica ");
 }
 
 }  // namespace

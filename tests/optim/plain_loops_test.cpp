@@ -6,7 +6,10 @@
 namespace cohort {
 namespace {
 
-std::vector<Tensor> parameters_of(const Net& net) { return net->parameters(); }
+template <class Impl>
+std::vector<Tensor> parameters_of(const nn::ModuleHolder<Impl>& module) {
+  return module->parameters();
+}
 template <class M>
 std::vector<Tensor> parameters_of(const Model<M>& model) {
   return model.parameters();
@@ -21,9 +24,9 @@ void zero_gradients(Optimizer<optim::SGD>& optimizer, bool set_to_none) {
   optimizer.zero_grad(set_to_none);
 }
 
-/// A strategy, and whether the first layer is spread over the two logical devices of a replica.
+/// A strategy, and whether a layer is spread over the two logical devices of a replica.
 struct Case : NamedStrategy {
-  ModelOptions options = {};
+  bool is_split = false;
 };
 
 std::vector<Case> cases() {
@@ -31,49 +34,108 @@ std::vector<Case> cases() {
                         {{"Replicas4On2", [] { return mirrored(2, 4); }}},
                         {{"Replicas4On4", [] { return mirrored(4, 4); }}},
                         {{"Central4", [] { return central(4); }}}};
-  const ModelOptions split{.split_parameters = {{"first.weight", {2, 1}}}};
   const auto four_pairs = [] {
     return MirroredStrategy(
         {.devices = first_devices(4), .replicas = 4, .logical_devices_per_replica = 2});
   };
-  all.push_back({{"Split4On4", four_pairs}, split});
+  all.push_back({{"Split4On4", four_pairs}, true});
   for (const Job& job : all_jobs()) all.push_back({NamedStrategy(job)});
   NamedStrategy pairs(all_jobs().back(), /*logical_devices_per_replica=*/2);
   pairs.name = "Split" + pairs.name;
-  all.push_back({pairs, split});
+  all.push_back({pairs, true});
   return all;
 }
 
+/// A model and its optimizer in plain LibTorch, and the same ones replicated.
+template <class M, class O = optim::SGD>
+struct Twins {
+  template <class Options>
+  Twins(const std::function<M()>& make, const ModelOptions& model_options, const Options& options,
+        const OptimizerOptions& more = {})
+      : plain(make()),
+        plain_optimizer(plain->parameters(), options),
+        model(make, model_options),
+        optimizer(model, options, more) {}
+
+  M plain;
+  O plain_optimizer;
+  Model<M> model;
+  Optimizer<O> optimizer;
+};
+
 struct PlainLoop : OnStrategies {
   PlainLoop(const Case& parameter, const std::optional<Worker>& worker)
-      : OnStrategies(parameter, worker), model_options_(parameter.options) {}
+      : OnStrategies(parameter, worker), is_split_(parameter.is_split) {}
 
-  const ModelOptions model_options_;
+  const bool is_split_;
   const Batch whole_ = batch();
+  const double rows_ = static_cast<double>(whole_.x.size(0));
+  const Batch symbols_{torch::arange(13).remainder(7), whole_.y};
   const optim::SGDOptions options_ = optim::SGDOptions(0.1).momentum(0.9);
+
+  /// This parameter in so many parts, where the case asks for it.
+  ModelOptions split(const char* parameter, const std::vector<std::int64_t>& parts) const {
+    if (!is_split_) return {};
+    return {.split_parameters = {{parameter, parts}}};
+  }
+
+  // In a scope of the strategy:
+
+  Twins<Net> nets(const OptimizerOptions& more = {}) const {
+    return {Trainer<optim::SGD>::seeded(), split("first.weight", {2, 1}), options_, more};
+  }
+  /// With sparse gradients.
+  Twins<Words> words() const {
+    return {[] { return Words(); }, split("head.weight", {1, 2}), optim::SGDOptions(0.1)};
+  }
+  Twins<nn::Linear> linears(int seed) const {
+    const auto make = [seed] {
+      seed_thread(seed);
+      return nn::Linear(4, 4);
+    };
+    return {make, split("weight", {2, 1}), options_};
+  }
+
+  template <class M, class O>
+  void expect_same(Twins<M, O>& twins, double tolerance = 1e-5) const {
+    expect_near(twins.model.state_dict(), state_of(*twins.plain), tolerance);
+    expect_equal_copies(twins.model);
+  }
 
   /// Expects that `step(model, optimizer, share)`, called some times in a run each, trains as in
   /// plain LibTorch, where the share is the whole batch.
-  template <class Step>
-  void expect_as_plain(const Step& step, int times = 3, const OptimizerOptions& more = {}) {
-    seed_thread(1);
-    Net net;
-    optim::SGD plain(net->parameters(), options_);
-    for (int i = 0; i < times; ++i) step(net, plain, whole_);
-
-    const auto scope = strategy.scope();
-    Model<Net> model = make();
-    Optimizer<optim::SGD> optimizer(model, options_, more);
+  template <class M, class O, class Step>
+  void expect_as_plain(Twins<M, O>&& twins, const Batch& whole, const Step& step, int times,
+                       double tolerance = 1e-5) const {
     for (int i = 0; i < times; ++i) {
-      strategy.run([&] { step(model, optimizer, own_share(whole_)); });
+      step(twins.plain, twins.plain_optimizer, whole);
+      strategy.run([&] { step(twins.model, twins.optimizer, own_share(whole)); });
     }
-    expect_near(model.state_dict(), state_of(*net));
-    expect_equal_copies(model);
+    expect_same(twins, tolerance);
   }
-
-  Model<Net> make() const {
-    seed_thread(1);
-    return Model<Net>(model_options_);
+  template <class Step>
+  void expect_as_plain(const Step& step, int times = 3) const {
+    const auto scope = strategy.scope();
+    expect_as_plain(nets(), whole_, step, times);
+  }
+  /// The same, and again with an embedding whose gradients are sparse.
+  template <class Step>
+  void expect_as_plain_and_sparse(const Step& step, int times = 3) const {
+    const auto scope = strategy.scope();
+    expect_as_plain(nets(), whole_, step, times);
+    expect_as_plain(words(), symbols_, step, times);
+  }
+  /// The same of two models: step(first, second, first's optimizer, second's optimizer, share).
+  template <class A, class B, class Step>
+  void expect_both_as_plain(Twins<A>& first, Twins<B>& second, const Step& step) const {
+    for (int i = 0; i < 3; ++i) {
+      step(first.plain, second.plain, first.plain_optimizer, second.plain_optimizer, whole_);
+      strategy.run([&] {
+        step(first.model, second.model, first.optimizer, second.optimizer, own_share(whole_));
+      });
+    }
+    expect_same(first);
+    expect_same(second);
   }
 
   template <class M>
@@ -84,7 +146,7 @@ struct PlainLoop : OnStrategies {
 SUITE_ON_EACH_WORKER(PlainLoop, Case, testing::ValuesIn(cases()));
 
 TEST_ON_EACH_WORKER(PlainLoop, ClipsByNorm) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
     nn::utils::clip_grad_norm_(parameters_of(model), 0.05);
@@ -102,7 +164,7 @@ TEST_ON_EACH_WORKER(PlainLoop, ClipsByValue) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingThem) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
     for (const Tensor& p : parameters_of(model)) p.grad().mul_(0.5);
@@ -113,35 +175,37 @@ TEST_ON_EACH_WORKER(PlainLoop, ScalesGradientsInPlaceThroughDataAndByReplacingTh
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ZeroesSomeGradients) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
-    parameters_of(model)[1].grad().zero_();
-    parameters_of(model)[2].mutable_grad() = Tensor();
+    parameters_of(model)[0].grad().zero_();
+    parameters_of(model)[1].mutable_grad() = Tensor();
     optimizer.step();
   });
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ReadsTheNormOfTheWholeBatchsGradient) {
   std::mutex mutex;
-  std::vector<double> norms;
-  expect_as_plain(
+  std::vector<double> norms[2];  // of dense gradients, and of sparse ones
+  expect_as_plain_and_sparse(
       [&](auto& model, auto& optimizer, const Batch& share) {
         optimizer.zero_grad();
         loss(model, share).backward();
-        const double norm =
-            spmd::full(parameters_of(model)[0].grad()).norm().template item<double>();
+        const Tensor gradient = spmd::full(parameters_of(model)[0].grad());
+        const double norm = gradient.norm().item<double>();
         optimizer.step();
         const std::lock_guard lock(mutex);
-        norms.push_back(norm);
+        norms[gradient.is_sparse()].push_back(norm);
       },
       1);
-  EXPECT_EQ(static_cast<int>(norms.size()), 1 + n_here);
-  for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6);
+  for (const auto& each : norms) {
+    EXPECT_EQ(static_cast<int>(each.size()), 1 + n_here);
+    for (const double norm : each) EXPECT_NEAR(norm, each[0], 1e-6);
+  }
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, AddsUpTwoLosses) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
     (loss(model, share) * 0.3).backward();
@@ -150,7 +214,7 @@ TEST_ON_EACH_WORKER(PlainLoop, AddsUpTwoLosses) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     const Tensor once = loss(model, share);
     once.backward({}, /*retain_graph=*/true);
@@ -160,14 +224,14 @@ TEST_ON_EACH_WORKER(PlainLoop, GoesBackTwiceThroughAGraphThatIsRetained) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, LetsGradientsGrowWithoutZeroGrad) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     loss(model, share).backward();
     optimizer.step();
   });
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsInPlace) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     zero_gradients(optimizer, /*set_to_none=*/false);
     loss(model, share).backward();
     optimizer.step();
@@ -175,7 +239,7 @@ TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsInPlace) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsThroughTheModule) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     model->zero_grad();
     loss(model, share).backward();
     optimizer.step();
@@ -184,11 +248,11 @@ TEST_ON_EACH_WORKER(PlainLoop, ZeroesGradientsThroughTheModule) {
 
 TEST_ON_EACH_WORKER(PlainLoop, SkipsAStep) {
   std::vector<int> steps(n + 1);  // of each replica, and in plain LibTorch
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     const bool is_plain = share.x.size(0) == whole_.x.size(0);
     optimizer.zero_grad();
     loss(model, share).backward();
-    if (steps[is_plain ? n : id()]++ != 1) optimizer.step();
+    if (steps[is_plain ? n : id()]++ % 3 != 1) optimizer.step();
   });
 }
 
@@ -201,7 +265,7 @@ TEST_ON_EACH_WORKER(PlainLoop, StartsFromGradientsThatTheProgramHasPutThere) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, KeepsWhatAPassHasAddedWhenGradientsAreHalvedInBetween) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
     for (const Tensor& p : parameters_of(model)) p.grad().mul_(0.5);
@@ -231,7 +295,7 @@ TEST_ON_EACH_WORKER(PlainLoop, PenalizesTheGradientOfItsInput) {  // as in a WGA
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, GathersInsideNoSyncOnTopOfWhatIsThere) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     loss(model, share).backward();
     {
@@ -259,7 +323,7 @@ TEST_ON_EACH_WORKER(PlainLoop, SumsWhatHasGatheredInsideNoSyncThoughTheNextPassD
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync) {
-  expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+  expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
     model->zero_grad();
     loss(model, share).backward();
     optimizer.step();
@@ -270,7 +334,7 @@ TEST_ON_EACH_WORKER(PlainLoop, ClearsThroughTheModuleWhatHasGatheredInsideNoSync
 
 TEST_ON_EACH_WORKER(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
   for (const bool set_to_none : {true, false}) {
-    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    expect_as_plain_and_sparse([&](auto& model, auto& optimizer, const Batch& share) {
       zero_gradients(optimizer, set_to_none);
       [[maybe_unused]] const auto waiting = no_sync(optimizer);
       loss(model, share).backward();
@@ -281,44 +345,55 @@ TEST_ON_EACH_WORKER(PlainLoop, StepsWithWhatHasGatheredInsideNoSync) {
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, GoesBackInOneRunAndStepsInTheNext) {
-  seed_thread(1);
-  Net net;
-  optim::SGD plain(net->parameters(), options_);
   const auto scope = strategy.scope();
-  Model<Net> model = make();
-  Optimizer<optim::SGD> optimizer(model, options_);
-  for (int i = 0; i < 3; ++i) {
-    plain.zero_grad();
-    loss(net, whole_).backward();
-    plain.step();
-    strategy.run([&] {
-      optimizer.zero_grad();
-      loss(model, own_share(whole_)).backward();
-    });
-    strategy.run([&] { optimizer.step(); });
-  }
-  expect_near(model.state_dict(), state_of(*net));
+  const auto expect = [&](auto&& twins, const Batch& whole) {
+    for (int i = 0; i < 3; ++i) {
+      twins.plain_optimizer.zero_grad();
+      loss(twins.plain, whole).backward();
+      twins.plain_optimizer.step();
+      strategy.run([&] {
+        twins.optimizer.zero_grad();
+        loss(twins.model, own_share(whole)).backward();
+      });
+      strategy.run([&] { twins.optimizer.step(); });
+    }
+    expect_same(twins);
+  };
+  expect(nets(), whole_);
+  expect(words(), symbols_);
 }
 
 TEST_ON_EACH_WORKER(PlainLoop, TakesTheMeanOfLossesThatAreMeansOfTheReplicasBatch) {
-  const Batch even = batch(3 * n);
-  seed_thread(1);
-  Net net;
-  optim::SGD plain(net->parameters(), options_);
   const auto scope = strategy.scope();
-  Model<Net> model = make();
-  Optimizer<optim::SGD> optimizer(model, options_, {.reduce = ReduceOp::MEAN});
   const auto step = [](auto& model, auto& optimizer, const Batch& share) {
     optimizer.zero_grad();
     losses(model(share.x), share.y).mean().backward();
     (losses(model(share.x), share.y).mean() * 0.5).backward();
     optimizer.step();
   };
-  for (int i = 0; i < 3; ++i) {
-    step(net, plain, even);
-    strategy.run([&] { step(model, optimizer, own_share(even)); });
-  }
-  expect_near(model.state_dict(), state_of(*net));
+  expect_as_plain(nets({.reduce = ReduceOp::MEAN}), batch(3 * n), step, 3);
+}
+
+TEST_ON_EACH_WORKER(PlainLoop, EvaluatesAClosureSeveralTimesInAStepOfLbfgs) {
+  const auto make = [] {
+    Net net = Trainer<optim::SGD>::seeded()();
+    net->to(at::kDouble);
+    return net;
+  };
+  const auto scope = strategy.scope();
+  expect_as_plain(
+      Twins<Net, optim::LBFGS>(make, split("first.weight", {2, 1}),
+                               optim::LBFGSOptions(0.5).max_iter(5)),
+      batch(13, at::kDouble),
+      [&](auto& model, auto& optimizer, const Batch& share) {
+        optimizer.step([&] {
+          optimizer.zero_grad();
+          const Tensor part = loss(model, share);
+          part.backward();
+          return part;
+        });
+      },
+      2, 1e-8);
 }
 
 // Gradients that the program puts there after the module's own zero_grad.
@@ -348,12 +423,13 @@ void put_gradients_of(const Tensor& loss, const M& model, bool in_place) {
 
 TEST_ON_EACH_WORKER(PlainLoop, SumsWhatIsPutThereAfterTheModulesZeroGrad) {
   for (const Putting& how : kPuttings) {
-    expect_as_plain([&](auto& model, auto& optimizer, const Batch& share) {
+    const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
       loss(model, share).backward();
       model->zero_grad(how.set_to_none);
       put_gradients_of(loss(model, share), model, how.in_place);
       optimizer.step();
-    });
+    };
+    how.in_place ? expect_as_plain(step) : expect_as_plain_and_sparse(step);
   }
 }
 
@@ -433,83 +509,52 @@ TEST_ON_EACH_WORKER(PlainLoop, ChangesAlikeWhatItHasZeroedInPlaceOrReplaced) {
 // Two models.
 
 TEST_ON_EACH_WORKER(PlainLoop, TrainsAGeneratorAndADiscriminator) {
-  const auto make = [](int seed) {
-    seed_thread(seed);
-    return nn::Linear(4, 4);
-  };
-  nn::Linear plain_maker = make(1), plain_judge = make(2);
-  optim::SGD plain_making(plain_maker->parameters(), options_);
-  optim::SGD plain_judging(plain_judge->parameters(), options_);
   const auto scope = strategy.scope();
-  Model<nn::Linear> maker([&] { return make(1); }), judge([&] { return make(2); });
-  Optimizer<optim::SGD> making(maker, options_), judging(judge, options_);
-
-  const double rows = static_cast<double>(whole_.x.size(0));
-  const auto step = [&](auto& maker, auto& judge, auto& making, auto& judging, const Tensor& x) {
-    judging.zero_grad();
-    (torch::relu(1 - judge(x)).sum() / rows).backward();
-    (torch::relu(1 + judge(maker(x).detach())).sum() / rows).backward();
-    judging.step();
-    making.zero_grad();
-    (-judge(maker(x)).sum() / rows).backward();  // reaches the judge's parameters too
-    making.step();
-  };
-  for (int i = 0; i < 3; ++i) {
-    step(plain_maker, plain_judge, plain_making, plain_judging, whole_.x);
-    strategy.run([&] { step(maker, judge, making, judging, own_share(whole_).x); });
-  }
-  expect_on_every_replica(maker, state_of(*plain_maker));
-  expect_on_every_replica(judge, state_of(*plain_judge));
+  auto makers = linears(1), judges = linears(2);
+  expect_both_as_plain(
+      makers, judges,
+      [&](auto& maker, auto& judge, auto& making, auto& judging, const Batch& share) {
+        judging.zero_grad();
+        (torch::relu(1 - judge(share.x)).sum() / rows_).backward();
+        (torch::relu(1 + judge(maker(share.x).detach())).sum() / rows_).backward();
+        judging.step();
+        making.zero_grad();
+        (-judge(maker(share.x)).sum() / rows_).backward();  // reaches the judge's parameters too
+        making.step();
+      });
 }
 
-// Sparse gradients.
-
-TEST_ON_EACH_WORKER(PlainLoop, ScalesAndAccumulatesSparseGradients) {
-  const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
-  const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
-    zero_gradients(optimizer, true);
-    (losses(model(share.x), share.y).sum() / 12).backward();
-    (losses(model(share.x), share.y).sum() / 12).backward();
-    for (const Tensor& p : model->parameters()) p.grad().mul_(0.5);
-    optimizer.step();
-  };
-  Words plain;
-  optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
-  const auto scope = strategy.scope();
-  Model<Words> model;
-  Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
-  for (int i = 0; i < 3; ++i) {
-    step(plain, plain_optimizer, whole);
-    strategy.run([&] { step(model, optimizer, own_share(whole)); });
-  }
-  expect_on_every_replica(model, state_of(*plain));
+/// How far the critic's slope is from 1 between samples and fakes.
+template <class M>
+Tensor slope_penalty(M& critic, const Tensor& real, const Tensor& fake, const Tensor& factors) {
+  const Tensor x = (factors * real + (1 - factors) * fake).set_requires_grad(true);
+  const Tensor score = critic(x);
+  const Tensor slope = torch::autograd::grad({score}, {x}, {torch::ones_like(score)},
+                                             /*retain_graph=*/true, /*create_graph=*/true)[0];
+  return (slope.norm(2, 1) - 1).square().sum();
 }
 
-TEST_ON_EACH_WORKER(PlainLoop, SumsSparseGradientsThatArePutThereAfterTheModulesZeroGrad) {
-  const Batch whole{torch::arange(12).remainder(7), torch::arange(12).remainder(3)};
-  for (const bool set_to_none : {true, false}) {
-    const auto step = [&](auto& model, auto& optimizer, const Batch& share) {
-      (losses(model(share.x), share.y).sum() / 12).backward();
-      model->zero_grad(set_to_none);
-      const auto parameters = model->parameters();
-      const auto gradients =
-          torch::autograd::grad({losses(model(share.x), share.y).sum() / 12}, parameters);
-      for (std::size_t p = 0; p < parameters.size(); ++p) {
-        parameters[p].mutable_grad() = gradients[p];
-      }
-      optimizer.step();
-    };
-    Words plain;
-    optim::SGD plain_optimizer(plain->parameters(), optim::SGDOptions(0.1));
-    const auto scope = strategy.scope();
-    Model<Words> model;
-    Optimizer<optim::SGD> optimizer(model, optim::SGDOptions(0.1));
-    for (int i = 0; i < 3; ++i) {
-      step(plain, plain_optimizer, whole);
-      strategy.run([&] { step(model, optimizer, own_share(whole)); });
-    }
-    expect_on_every_replica(model, state_of(*plain));
-  }
+TEST_ON_EACH_WORKER(PlainLoop, TrainsAGeneratorAndACriticWithAPenaltyOnItsSlope) {  // a WGAN-GP
+  const auto scope = strategy.scope();
+  auto makers = linears(1);
+  auto critics = nets();
+  expect_both_as_plain(
+      makers, critics,
+      [&](auto& maker, auto& critic, auto& making, auto& judging, const Batch& share) {
+        const Tensor noise = torch::cos(3 * share.x);
+        const Tensor factors = (share.y + 1).unsqueeze(1) / 4;  // instead of random ones
+        for (int i = 0; i < 2; ++i) {
+          judging.zero_grad();
+          const Tensor fake = maker(noise).detach();
+          const Tensor distance = critic(share.x).sum() - critic(fake).sum();
+          const Tensor penalty = slope_penalty(critic, share.x, fake, factors);
+          ((0.5 * penalty - distance) / rows_).backward();
+          judging.step();
+        }
+        making.zero_grad();
+        (-critic(maker(noise)).sum() / rows_).backward();
+        making.step();
+      });
 }
 
 // Memory that gradients share.

@@ -17,6 +17,8 @@
 #include "cohort/optim/sync_batch_norm.h"
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/variables/reading.h"
+#include "cohort/variables/update.h"
 #include "cohort/variables/variable.h"
 #include "tests/base/captured_log.h"
 
@@ -89,6 +91,8 @@ struct Together {
   Strategy strategy;
   Scope scope;
   Variable variable{0.0f, {.aggregation = Aggregation::SUM}};
+  Variable total{0.0f,
+                 {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM}};
   Model<torch::nn::Linear> model{2, 1};
   Model<SyncBatchNorm> norm{2};
   Optimizer<SlowSGD> optimizer{model, torch::optim::SGDOptions(0.1),
@@ -137,12 +141,24 @@ std::vector<Call> all_calls() {
   const Part backward = [](Together& t) { t.loss().backward(); };
   const Part step = [](Together& t) { t.optimizer.step(); };
   const Part barrier = [](Together&) { replica().barrier(); };
+  const Part assign = [](Together& t) { t.variable.assign(1); };
   return {
       {"AllReduce", "all_reduce", [](Together&) { replica().all_reduce("SUM", at::ones({2})); }},
       {"AllGather", "all_gather", [](Together&) { replica().all_gather(at::ones({2}), 0); }},
       {"MergeCall", "merge_call", [](Together&) { replica().merge_call([](Strategy&) {}); }},
       {"Barrier", "barrier", barrier},
-      {"Assign", "variable.assign", [](Together& t) { t.variable.assign(1); }},
+      {"Assign", "variable.assign", assign},
+      {.name = "CentralAssign", .where = "variable.assign", .call = assign, .central = true},
+      {"Update", "merge_call",
+       [](Together& t) {
+         t.strategy.extended().update(
+             t.variable, [](at::Tensor& copy, float x) { copy.fill_(x); }, 1.0f);
+       }},
+      {"SynchronizedRead", "all_reduce",
+       [](Together& t) {
+         const auto synchronized = variable_sync_on_read_context();
+         EXPECT_EQ(static_cast<float>(t.total), 0);
+       }},
       {"BackwardOfAllReduce", "all_reduce", backward, reduced},
       {"BackwardOfAllGather", "all_reduce", backward, gathered},
       {"Backward", "backward", backward, loss},
@@ -158,6 +174,7 @@ std::vector<Call> all_calls() {
       {"DriftCheck", "optimizer.step: drift check", step, gradients, Moment::IN_UPDATE},
       {"CentralStep", "optimizer.step", step, gradients, Moment::BEFORE, false, false, true},
       {"Scheduler", "scheduler.step", [](Together& t) { t.scheduler.step(); }},
+      {"SetLr", "optimizer.set_lr", [](Together& t) { t.optimizer.set_lr(0.1); }},
       {"ModelUpdate", "model.update",
        [](Together& t) { t.model.update([](const std::string&, at::Tensor) {}); }},
       {"SyncBatchNorm", "all_reduce", normalized},

@@ -5,6 +5,7 @@
 #include "cohort/device/configuration.h"
 #include "cohort/strategies/central_storage_strategy.h"
 #include "cohort/strategies/mirrored_strategy.h"
+#include "cohort/strategies/multi_worker_mirrored_strategy.h"
 #include "cohort/strategies/one_device_strategy.h"
 #include "cohort/strategies/tpu_strategy.h"
 #include "tests/base/captured_log.h"
@@ -92,6 +93,13 @@ TEST_F(LocalStrategies, OneDeviceRunsInTheCallersThreadWithItsSettings) {
   EXPECT_FAILS(OneDeviceStrategy("cpu:7"), ValueError, "cpu:7");
 }
 
+TEST_F(LocalStrategies, CentralStorageTakesAllDevicesByDefault) {
+  const CentralStorageStrategy strategy;
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 4);
+  EXPECT_EQ(strategy.extended().worker_devices(), (Devices{"cpu:0", "cpu:1", "cpu:2", "cpu:3"}));
+  EXPECT_EQ(strategy.extended().parameter_devices(), Devices{"cpu:0"});
+}
+
 TEST_F(LocalStrategies, CentralStorageKeepsVariablesInOnePlace) {
   const CentralStorageStrategy strategy(
       {.compute_devices = {"cpu:0", "cpu:1"}, .parameter_device = "CPU:2"});
@@ -122,6 +130,7 @@ TEST_F(LocalStrategies, AllTakeTheTimesOfWaits) {
     EXPECT_EQ(strategy.extended().communication().warn_after, kWarnAfter);
   };
   expect_times(MirroredStrategy({.timeout = kTimeout, .warn_after = kWarnAfter}));
+  expect_times(MultiWorkerMirroredStrategy({.timeout = kTimeout, .warn_after = kWarnAfter}));
   expect_times(CentralStorageStrategy({.timeout = kTimeout, .warn_after = kWarnAfter}));
   expect_times(OneDeviceStrategy("cpu:0", {.timeout = kTimeout, .warn_after = kWarnAfter}));
   expect_times(TPUStrategy(cluster::TPUClusterResolver("local:2x2x1x2"), std::nullopt,
@@ -133,6 +142,18 @@ TEST_F(LocalStrategies, WaitForeverAndWarnAfterHalfAMinuteUnlessTold) {
   const CommunicationOptions& communication = strategy.extended().communication();
   EXPECT_FALSE(communication.timeout);
   EXPECT_EQ(communication.warn_after, std::chrono::seconds(30));
+}
+
+TEST_F(LocalStrategies, WaitForWorkersForTenMinutesUnlessTold) {
+  constexpr std::chrono::minutes kTimeout(10);
+  const MultiWorkerMirroredStrategy alone;
+  EXPECT_EQ(alone.extended().communication().timeout, kTimeout);
+  EXPECT_EQ(alone.extended().communication().warn_after, std::chrono::seconds(30));
+  run_workers(2, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy({.worker = worker});
+    EXPECT_EQ(strategy.extended().communication().timeout, kTimeout);
+    EXPECT_EQ(strategy.extended().world().limits().timeout, kTimeout);
+  });
 }
 
 TEST_F(LocalStrategies, RefuseTimesThatAreNotPositive) {
