@@ -1,5 +1,7 @@
 #include "cohort/distribute/run_workers.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <cctype>
 #include <exception>
 #include <mutex>
@@ -59,11 +61,13 @@ const Failure& cause_of(const Failures& all, const Exchange& exchange) {
   return all.front();
 }
 
-/// Where the calling thread's random numbers stand.
-at::Generator copy_of_thread_generator() {
-  at::Generator generator = detail::thread_generator();
+/// A generator of one's own that goes on where another one stands. (In LibTorch 1.13 the memory of
+/// `Generator::clone` is never given back.)
+at::Generator copy_of(at::Generator generator) {
+  auto copy = at::make_generator<at::CPUGeneratorImpl>();
   const std::lock_guard lock(generator.mutex());
-  return generator.clone();
+  copy.set_state(generator.get_state());
+  return copy;
 }
 
 /// One call of `run_workers`.
@@ -71,7 +75,7 @@ class WorkersRun {
  public:
   WorkersRun(int workers, const std::function<void(const Worker&)>& fn,
              const NetworkOptions& options)
-      : network_(workers, options), fn_(fn), generator_(copy_of_thread_generator()) {}
+      : network_(workers, options), fn_(fn), generator_(copy_of(detail::thread_generator())) {}
 
   void run() {
     for (int index = 0; index < network_.workers(); ++index) start(index);
@@ -97,7 +101,7 @@ class WorkersRun {
     std::string reason = "it has ended";
     try {
       const detail::CallerState::Guard state(caller_);
-      const detail::WorkersGenerator random(generator_.clone());
+      const detail::WorkersGenerator random(copy_of(generator_));
       fn_(worker);
     } catch (...) {
       reason = note_failure(index);
