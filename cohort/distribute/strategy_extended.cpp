@@ -411,8 +411,10 @@ at::Tensor StrategyExtended::gather_leaf(const Reducible& value, std::int64_t ax
     check_defined("strategy.gather", value, layout().first());
     if (value.kind == Reducible::SINGLE) return value.values[0];
     if (require_static_shapes()) check_same_shapes(name(), value.values);
-    const auto components = all_of_world(
-        world().replicas_lane(), cat("strategy.gather(axis ", axis, ')'), whole(value.values));
+    const std::string call = cat("strategy.gather(axis ", axis, ')');
+    WorldLane& lane = world().replicas_lane();
+    const auto own = in_one_layout_of_world(lane, call, whole(value.values));
+    const auto components = all_of_world(lane, call, own);
     return collectives::gather_tensors("strategy.gather", components, axis)
         .to(default_destination().torch_device());
   });

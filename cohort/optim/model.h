@@ -44,9 +44,11 @@ std::shared_ptr<M> module_pointer(const std::shared_ptr<M>& module) {
   return module;
 }
 
-/// A function that gives a holder or a shared pointer. (A holder can be called too: not asked.)
+/// A function that gives a holder or a shared pointer. (A holder and a Model can be called too: not
+/// asked.)
 template <class F>
-concept ModuleFactory = !ModuleHolder<F> && requires(F make) { module_pointer(make()); };
+concept ModuleFactory = !ModuleHolder<F> && (!requires { typename F::Existing; }) &&
+                        requires(F make) { module_pointer(make()); };
 
 /// What a constructor of Model takes beside the module's own arguments.
 template <class M, class... Args>

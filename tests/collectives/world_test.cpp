@@ -163,5 +163,19 @@ TEST(WorldTensors, AllReplicasTensorsInTheirOrder) {
   });
 }
 
+TEST(WorldTensors, SparseOnesCountAsDenseBesideADenseOneOfAnotherWorker) {
+  for (const int dense_worker : {0, 1, 2, 3}) {  // the last one is in no job of three
+    in_world(3, 3, [&](World& world) {
+      const at::Tensor dense = at::full({4}, world.index() + 1.0f);
+      const at::Tensor own = world.index() == dense_worker ? dense : dense.to_sparse();
+      WorldLane& lane = world.replicas_lane();
+      const auto values = in_one_layout_of_world(lane, "sum", {&own, 1});
+      EXPECT_EQ(values[0].is_sparse(), dense_worker == 3);
+      const at::Tensor sum = reduce_over_world(lane, "sum", ReduceOp::SUM, values);
+      EXPECT_TRUE((sum.is_sparse() ? sum.to_dense() : sum).equal(at::full({4}, 6.0f)));
+    });
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -166,32 +166,12 @@ TEST_F(RandomNumbers, DifferBetweenSeeds) {
   EXPECT_NE(draw(2, 2), first);
 }
 
-TEST_F(RandomNumbers, GoOnWhereACheckpointLeftThem) {
-  const Strategy one = mirrored(2), resumed = mirrored(2);
-  draw(one);
-  resumed.extended().set_runs(one.extended().runs());
-  EXPECT_EQ(draw(one), draw(resumed));
-}
-
 TEST_F(RandomNumbers, OfReplicasLeaveTheDefaultGeneratorAlone) {
   torch::manual_seed(3);
   const auto expected = at::rand({4});
   torch::manual_seed(3);
   draw(2, 2);
   EXPECT_TRUE(at::rand({4}).equal(expected));
-}
-
-TEST_F(RandomNumbers, OfEveryKindComeFromTheReplica) {
-  const auto draw_all = [](int devices) {
-    const auto drawn = mirrored(devices, 4).run([] {
-      at::Tensor x = at::empty({3});
-      return at::cat({at::randn({3}), at::randint(100, {3}).to(at::kFloat),
-                      at::randperm(5).to(at::kFloat), x.uniform_(), x.normal_(), x.bernoulli_(0.5),
-                      at::dropout(at::ones({6}), 0.5, true)});
-    });
-    return at::stack(values_of(drawn));
-  };
-  EXPECT_TRUE(draw_all(1).equal(draw_all(4)));
 }
 
 TEST_F(RandomNumbers, InAMergeCallAreLibTorchsOwn) {
@@ -201,6 +181,43 @@ TEST_F(RandomNumbers, InAMergeCallAreLibTorchsOwn) {
   const auto drawn = mirrored(2).run(
       [] { return get_replica_context().merge_call([](Strategy&) { return at::rand({}); }); });
   EXPECT_TRUE(drawn.values()[1].equal(expected));
+}
+
+// The same, on all layouts.
+
+/// Fresh strategies, alike.
+struct FreshRandomNumbers : OnLayouts {
+  FreshRandomNumbers(const Layout& layout, const std::optional<Worker>& worker)
+      : OnLayouts(layout, worker),
+        another(worker ? strategy_of({layout.replicas, layout.workers}, *worker)
+                       : mirrored(layout.devices, layout.replicas)) {}
+
+  const Strategy another;
+};
+ON_ALL_LAYOUTS(FreshRandomNumbers);
+
+TEST_ON_EACH_WORKER(FreshRandomNumbers, GoOnWhereACheckpointLeftThem) {
+  const auto draw = [](const Strategy& from) {
+    return values_of(from.run([] { return at::rand({}, at::kDouble).item<double>(); }));
+  };
+  const auto first = draw(strategy);
+  another.extended().set_runs(strategy.extended().runs());
+  const auto second = draw(strategy);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(draw(another), second);
+}
+
+TEST_ON_EACH_WORKER(FreshRandomNumbers, OfEveryKindComeFromTheReplica) {
+  const auto draw_all = [] {
+    at::Tensor x = at::empty({3});
+    return at::cat({at::randn({3}), at::randint(100, {3}).to(at::kFloat),
+                    at::randperm(5).to(at::kFloat), x.uniform_().clone(), x.normal_().clone(),
+                    x.bernoulli_(0.5), at::dropout(at::ones({6}), 0.5, true)});
+  };
+  const MirroredStrategy on_one_device({.devices = {"cpu:0"}, .replicas = n});
+  const auto expected = values_of(on_one_device.run(draw_all));
+  const auto drawn = values_of(strategy.run(draw_all));
+  for (int i = 0; i < n_here; ++i) EXPECT_TRUE(drawn[i].equal(expected[first_here + i]));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // all_reduce, all_gather and reduce of tensors, numbers and nests, on every layout.
 
+#include <functional>
+#include <memory>
+
 #include "cohort/collectives/cross_device_ops.h"
 #include "tests/distribute/layouts.h"
 
@@ -197,26 +200,63 @@ TEST(CollectivesOfAStrategy, WaitAsLongAsItsCommunicationOptionsSay) {
                "replica 1 has not come within 0.02 s");
 }
 
-TEST(CollectivesOfAStrategy, CannotBeDerivedOnceItIsGone) {
+/// A replica on each worker, so that none is late on its own.
+TEST(CollectivesOfAStrategy, WaitForOtherWorkersAsLongAsItsCommunicationOptionsSay) {
+  const CommunicationOptions soon{.timeout = std::chrono::milliseconds(20)};
+  const std::function<void()> calls[] = {
+      [] { get_replica_context().all_reduce("SUM", at::ones({1})); },
+      [] { get_replica_context().all_gather(at::ones({1}), 0); },
+      [] { get_replica_context().barrier(); }};
+  for (const auto& call : calls) {
+    std::atomic<bool> over{false};
+    run_workers(2, [&](const Worker& worker) {
+      const Strategy patient = strategy_of({2, 2}, worker);
+      const Strategy strategy(std::make_shared<StrategyExtended>(StrategyExtended::Settings{
+          .name = "Impatient", .layout = patient.extended().layout(), .communication = soon}));
+      if (worker.is_chief()) {
+        EXPECT_FAILS(strategy.run(call), DeadlineExceeded,
+                     "has waited 0.02 s for worker 1 (replica 1)");
+        over = true;
+      }
+      while (!over) std::this_thread::yield();
+    });
+  }
+}
+
+/// Of whose strategy another one can be made, alike, that ends with its last handle.
+struct StrategyHandles : OnLayouts {
+  StrategyHandles(const Layout& layout, const std::optional<Worker>& worker)
+      : OnLayouts(layout, worker), layout(layout), worker(worker) {}
+
+  Strategy another() const {
+    if (worker) return strategy_of({layout.replicas, layout.workers}, *worker);
+    return mirrored(layout.devices, layout.replicas);
+  }
+
+  const Layout layout;
+  const std::optional<Worker> worker;
+};
+ON_ALL_LAYOUTS(StrategyHandles);
+
+TEST_ON_EACH_WORKER(StrategyHandles, AreNeededToDeriveACollective) {
   at::Tensor sum;
   {
-    const Strategy strategy = mirrored(1);
-    sum = strategy
-              .run([] {
-                return get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_());
-              })
+    const Strategy own = another();
+    sum = own.run([] {
+               return get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_());
+             })
               .values()[0];
   }
   EXPECT_FAILS(sum.backward(), RuntimeError, "keep a copy of the strategy until backward is done");
 }
 
-TEST(StrategyHandles, TheLastOneEndsTheStrategy) {
+TEST_ON_EACH_WORKER(StrategyHandles, TheLastOneEndsTheStrategy) {
   std::weak_ptr<StrategyExtended> extended;
   {
-    const Strategy strategy = mirrored(2);
-    extended = strategy.extended().weak_from_this();
-    const Strategy copy = strategy;
-    strategy.run([] { get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_()); });
+    const Strategy own = another();
+    extended = own.extended().weak_from_this();
+    const Strategy copy = own;
+    own.run([] { get_replica_context().all_reduce("SUM", at::ones({1}).requires_grad_()); });
     EXPECT_FALSE(extended.expired());
   }
   EXPECT_TRUE(extended.expired());

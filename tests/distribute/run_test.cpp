@@ -1,5 +1,6 @@
 #include <pthread.h>
 
+#include <memory>
 #include <set>
 #include <system_error>
 
@@ -85,6 +86,39 @@ TEST_ON_EACH_WORKER(Run, ManyShortRuns) {
   EXPECT_EQ(calls, 300 * n_here);
 }
 
+TEST_ON_EACH_WORKER(Run, InsideAMergeCallHasItsOwnReplicas) {
+  const auto results = strategy.run([] {
+    return get_replica_context().merge_call([](Strategy& inner) {
+      const auto sums = inner.run(
+          [] { return get_replica_context().all_reduce("SUM", at::ones({})).item<double>(); });
+      return values_of(sums).back();
+    });
+  });
+  EXPECT_THAT(values_of(results), Each(n));
+}
+
+TEST_ON_EACH_WORKER(Run, InsideAnUpdateIsNoPartOfIt) {
+  const auto scope = strategy.scope();
+  const Variable total(0.0f);
+  const Variable own(
+      0.0f, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
+  strategy.run([&] { own.assign(id()); });
+  strategy.extended().update(total, [&](at::Tensor& copy) {
+    const auto copy_before = update_replica_id();
+    const auto inner = strategy.run([&] {
+      EXPECT_EQ(update_replica_id(), std::nullopt);
+      const at::Tensor mine = own.value();
+      return std::pair(mine.item<float>(), get_replica_context().all_reduce("SUM", mine));
+    });
+    EXPECT_THAT(values_of(inner.first), ElementsAreArray(ids_here()));
+    EXPECT_EQ(update_replica_id(), copy_before);
+    copy.add_(inner.second.values().back());
+  });
+  for (const at::Tensor& copy : total.components()) {
+    EXPECT_EQ(copy.item<float>(), n * (n - 1) / 2);
+  }
+}
+
 /// Waits until as many threads are here as are expected; false if they do not come.
 bool meet(std::atomic<int>& here, int expected) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -147,39 +181,6 @@ TEST(RunConcurrently, StrategiesOfDifferentSizesWorkSideBySide) {
   other.join();
 }
 
-TEST(RunConcurrently, ARunInsideAMergeCallHasItsOwnReplicas) {
-  const Strategy strategy = mirrored(2, 4);
-  const auto results = strategy.run([] {
-    return get_replica_context().merge_call([](Strategy& inner) {
-      const auto sums = inner.run(
-          [] { return get_replica_context().all_reduce("SUM", at::ones({})).item<double>(); });
-      return sums.values()[3];
-    });
-  });
-  EXPECT_THAT(values_of(results), Each(4));
-}
-
-TEST(RunConcurrently, ARunInsideAnUpdateIsNoPartOfIt) {
-  const Strategy strategy = mirrored(2, 4);
-  const auto scope = strategy.scope();
-  const Variable total(0.0f);
-  const Variable own(
-      0.0f, {.synchronization = Synchronization::ON_READ, .aggregation = Aggregation::SUM});
-  strategy.run([&] { own.assign(id() + 1); });
-  strategy.extended().update(total, [&](at::Tensor& copy) {
-    const auto copy_before = update_replica_id();
-    const auto inner = strategy.run([&] {
-      EXPECT_EQ(update_replica_id(), std::nullopt);
-      const at::Tensor mine = own.value();
-      return std::pair(mine.item<float>(), get_replica_context().all_reduce("SUM", mine));
-    });
-    EXPECT_THAT(values_of(inner.first), ElementsAre(1, 2, 3, 4));
-    EXPECT_EQ(update_replica_id(), copy_before);
-    copy.add_(inner.second.values()[3]);
-  });
-  for (const at::Tensor& copy : total.components()) EXPECT_EQ(copy.item<float>(), 10);
-}
-
 /// While it lives, no thread can be started: its stack would be larger than the address space.
 class NoMoreThreads {
  public:
@@ -210,32 +211,49 @@ TEST(RunLifetime, ARunThatCouldNotBeginIsNotInFlight) {
   EXPECT_THAT(values_of(strategy->run([] { return id(); })), ElementsAre(0, 1, 2));
 }
 
-TEST(RunLifetime, DroppingTheLastHandleWaitsForARunInFlight) {
+/// Of whose strategy others can be made, alike.
+struct LastHandle : OnLayouts {
+  LastHandle(const Layout& layout, const std::optional<Worker>& worker)
+      : OnLayouts(layout, worker), layout(layout), worker(worker) {}
+
+  std::unique_ptr<Strategy> another() const {
+    const Job job{layout.replicas, layout.workers};
+    return std::make_unique<Strategy>(worker ? strategy_of(job, *worker)
+                                             : mirrored(layout.devices, layout.replicas));
+  }
+
+  const Layout layout;
+  const std::optional<Worker> worker;
+};
+ON_ALL_LAYOUTS(LastHandle);
+
+TEST_ON_EACH_WORKER(LastHandle, WaitsForARunInFlightWhenItIsDropped) {
   std::atomic<bool> started = false, ended = false;
-  auto strategy = std::make_unique<Strategy>(mirrored(2));
-  std::thread user([&, &extended = strategy->extended()] {
+  auto handle = another();
+  std::thread user([&, &extended = handle->extended()] {
     extended.call_for_each_replica([&] {
       started = true;
-      if (id() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      if (id() == 1) ended = true;
+      if (id() != ids_here().back()) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ended = true;
     });
   });
   while (!started) std::this_thread::yield();
-  strategy.reset();
+  handle.reset();
   EXPECT_TRUE(ended);
   user.join();
 }
 
-TEST(RunLifetime, AReplicaMayDropTheLastHandle) {
-  for (const int who : {0, 1}) {
-    auto last = std::make_unique<Strategy>(mirrored(2));
-    const Strategy& strategy = *last;
-    const auto ids = strategy.run([&] {
-      if (id() == who) last.reset();
+TEST_ON_EACH_WORKER(LastHandle, MayBeDroppedByAReplica) {
+  for (const int who : {ids_here().front(), ids_here().back()}) {
+    auto handle = another();
+    const Strategy& own = *handle;
+    const auto ids = own.run([&] {
+      if (id() == who) handle.reset();
       get_replica_context().all_reduce("SUM", at::ones({1}));
       return id();
     });
-    EXPECT_THAT(values_of(ids), ElementsAre(0, 1));
+    EXPECT_THAT(values_of(ids), ElementsAreArray(ids_here()));
   }
 }
 

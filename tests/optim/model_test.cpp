@@ -150,6 +150,14 @@ TEST_ON_EACH_WORKER(Models, FindOutTheTypeOfAModuleThatIsGiven) {
   EXPECT_EQ(copy.shared(), pointer.shared());
 }
 
+TEST_ON_EACH_WORKER(Models, AreCopiedIntoFunctions) {
+  Model<nn::Linear> model(4, 2);
+  const std::function<Tensor(Tensor)> forward = [model](const Tensor& x) { return model(x); };
+  EXPECT_EQ(forward(batch().x).size(1), 2);
+  const Model<nn::Linear> copy(model);
+  EXPECT_EQ(copy.shared(), model.shared());
+}
+
 TEST_ON_EACH_WORKER(Models, OfOneModuleForAllReplicasAreAnError) {
   const Net net;
   EXPECT_FAILS(Model<NetImpl>(std::shared_ptr<NetImpl>()), ValueError, "empty");

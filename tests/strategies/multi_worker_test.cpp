@@ -1,8 +1,18 @@
+#include <span>
+
 #include "tests/base/failing.h"
 #include "tests/strategies/job.h"
 
 namespace cohort {
 namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+/// What can be added, apart from float, which is everywhere.
+constexpr at::ScalarType kAddable[] = {at::kByte,     at::kChar,   at::kShort,
+                                       at::kInt,      at::kLong,   at::kHalf,
+                                       at::kBFloat16, at::kDouble, at::kComplexDouble};
 
 class MultiWorkerMethods : public OnJobs {};
 ON_ALL_JOBS(MultiWorkerMethods);
@@ -19,7 +29,7 @@ TEST_P(MultiWorkerMethods, ReduceAddsInOneOrder) {
 TEST_P(MultiWorkerMethods, ReduceOfIntegersHalvesComplexAndSparse) {
   expect_as_one_process([](const Strategy& strategy) {
     std::string text;
-    for (const auto dtype : {at::kInt, at::kLong, at::kChar, at::kHalf, at::kBFloat16}) {
+    for (const auto dtype : kAddable) {
       const auto values = strategy.run([&] { return (at::rand({7}) * 9).to(dtype) + id(); });
       text += bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.reduce("MEAN", values));
     }
@@ -44,6 +54,20 @@ TEST_P(MultiWorkerMethods, ReduceAlongAnAxisCountsEveryRow) {
   });
 }
 
+TEST_P(MultiWorkerMethods, AxesMayCountFromTheEnd) {
+  expect_as_one_process([](const Strategy& strategy) {
+    const auto rows = strategy.run([] { return at::rand({3, 2}) + id(); });
+    std::string text = bits_of(strategy.reduce("SUM", rows, -1));
+    text += bits_of(strategy.reduce("MEAN", rows, -2));
+    text += bits_of(strategy.reduce("MEAN", rows, {-1, 0}));
+    const auto columns = strategy.run([] { return at::rand({2, id() % 3 + 1}); });
+    text += bits_of(strategy.gather(columns, -1));
+    const auto all = strategy.run(
+        [](const at::Tensor& own) { return get_replica_context().all_gather(own, -1); }, columns);
+    return text + bits_of(strategy.local_results(all)[0]);
+  });
+}
+
 TEST_P(MultiWorkerMethods, GatherKeepsTheOrderOfReplicas) {
   expect_as_one_process([](const Strategy& strategy) {
     const auto rows = strategy.run([] { return at::full({id() + 1, 2}, id()); });
@@ -59,14 +83,37 @@ TEST_P(MultiWorkerMethods, GatherOfSparseTensorsKeepsEachOnesSizes) {
 }
 
 TEST_P(MultiWorkerMethods, ReduceOfSparseTensorsBesideDenseOnes) {
-  if (GetParam().replicas < 2 * GetParam().workers - 1) return;  // else a worker has sparse only
   expect_as_one_process([](const Strategy& strategy) {
     const auto values = strategy.run([] {
       const at::Tensor dense = at::rand({4}) + id();
       return id() % 2 ? dense.to_sparse() : dense;
     });
-    return bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.gather(values, 0));
+    return bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.reduce("MEAN", values));
   });
+}
+
+TEST_P(MultiWorkerMethods, GatherOfSparseTensorsBesideDenseOnes) {
+  expect_as_one_process([](const Strategy& strategy) {
+    const auto values = strategy.run([] {
+      const at::Tensor dense = at::rand({4}) + id();
+      return id() % 2 ? dense.to_sparse() : dense;
+    });
+    return bits_of(strategy.gather(values, 0));
+  });
+}
+
+TEST_P(MultiWorkerMethods, ReduceWhereAWorkerHasSparseTensorsAndTheOthersDenseOnes) {
+  const auto [replicas, workers] = GetParam();
+  const int chiefs = (replicas + workers - 1) / workers;  // replicas
+  for (const bool chief_is_sparse : {true, false}) {
+    expect_as_one_process([chiefs, chief_is_sparse](const Strategy& strategy) {
+      const auto values = strategy.run([&] {
+        const at::Tensor dense = at::rand({4, 2}) + id();
+        return (id() < chiefs) == chief_is_sparse ? dense.to_sparse(1) : dense;
+      });
+      return bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.reduce("MEAN", values));
+    });
+  }
 }
 
 TEST_P(MultiWorkerMethods, AllReduceAndAllGatherInReplicas) {
@@ -80,8 +127,74 @@ TEST_P(MultiWorkerMethods, AllReduceAndAllGatherInReplicas) {
       return bits_of(a) + bits_of(b) + bits_of(mean) + bits_of(all);
     });
     const auto own = strategy.local_results(results);
-    EXPECT_THAT(own, testing::Each(own[0]));
+    EXPECT_THAT(own, Each(own[0]));
     return own[0];
+  });
+}
+
+TEST_P(MultiWorkerMethods, AllReduceOfEveryType) {
+  expect_as_one_process([](const Strategy& strategy) {
+    std::string text;
+    for (const auto dtype : kAddable) {
+      const auto leaves = strategy.run([&] {
+        auto& replica = get_replica_context();
+        const at::Tensor small = (at::rand({7}) * 9).to(dtype) + id();
+        const at::Tensor large = (at::rand({3'000}) * 9).to(dtype) + id();
+        auto sums = replica.all_reduce("SUM", std::vector{small, large});
+        sums.push_back(replica.all_reduce("MEAN", small));
+        return sums;
+      });
+      for (const auto& leaf : leaves) {
+        const auto own = strategy.local_results(leaf);
+        for (const at::Tensor& each : own) EXPECT_TRUE(each.equal(own[0])) << dtype;
+        text += bits_of(own[0]);
+      }
+    }
+    return text;
+  });
+}
+
+TEST_P(MultiWorkerMethods, AllReduceRefusesBoolsOnAllReplicas) {
+  expect_as_one_process([](const Strategy& strategy) {
+    const auto texts = strategy.local_results(strategy.run([] {
+      return failure_of([] { get_replica_context().all_reduce("SUM", at::ones({2}, at::kBool)); });
+    }));
+    EXPECT_THAT(texts, Each(testing::AllOf(HasSubstr("InvalidArgument"),
+                                           HasSubstr("type Bool cannot be added"))));
+    const auto sums = strategy.run(
+        [] { return get_replica_context().all_reduce("SUM", at::full({2}, id() + 0.5)); });
+    return texts[0] + bits_of(strategy.local_results(sums)[0]);
+  });
+}
+
+/// An accumulation in which the order counts.
+at::Tensor fading_sum(std::span<const at::Tensor> values) {
+  at::Tensor sum = values[0];
+  for (const at::Tensor& value : values.subspan(1)) sum = sum * 0.5 + value;
+  return sum;
+}
+
+TEST_P(MultiWorkerMethods, AnAccumulationGetsTheValuesOfAllReplicasInTheirOrder) {
+  const auto fading = [] {
+    return std::make_shared<ReductionToOneDevice>(
+        ReductionToOneDevice::Options{.accumulation_fn = fading_sum});
+  };
+  const Program program = [](const Strategy& strategy) {
+    const auto values = strategy.run([] { return at::rand({3}) + id(); });
+    const auto means = strategy.run(
+        [](const at::Tensor& own) { return get_replica_context().all_reduce("MEAN", own); },
+        values);
+    return bits_of(strategy.reduce("SUM", values)) + bits_of(strategy.local_results(means)[0]);
+  };
+  configure({.cpu_devices = 2});
+  const std::string expected =
+      program(MirroredStrategy({.replicas = GetParam().replicas, .cross_device_ops = fading()}));
+  run_workers(GetParam().workers, [&](const Worker& worker) {
+    EXPECT_EQ(program(MultiWorkerMirroredStrategy({.worker = worker,
+                                                   .replicas = GetParam().replicas,
+                                                   .cross_device_ops = fading(),
+                                                   .timeout = std::chrono::seconds(60)})),
+              expected);
   });
 }
 

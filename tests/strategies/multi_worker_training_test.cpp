@@ -1,9 +1,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <set>
+#include <sstream>
 
-#include "tests/base/failing.h"
-#include "tests/strategies/job.h"
+#include "tests/strategies/failing_job.h"
 
 namespace cohort {
 namespace {
@@ -100,6 +101,40 @@ TEST_P(MultiWorkerTraining, WithAccumulation) {
     }
     return fingerprint(model);
   });
+}
+
+/// One number for each input, of any type.
+struct Scales : torch::nn::Module {
+  explicit Scales(at::ScalarType type) : weight(register_parameter("weight", numbers(type))) {}
+
+  static at::Tensor numbers(at::ScalarType type) {
+    const at::Tensor real = at::rand({3'000});
+    if (!c10::isComplexType(type)) return real.to(type);
+    return at::complex(real, at::rand({3'000})).to(type);
+  }
+  at::Tensor forward(const at::Tensor& x) { return x * weight; }
+
+  at::Tensor weight;
+};
+
+TEST_P(MultiWorkerTraining, WithGradientsOfHalfPrecisionAndComplexOnes) {
+  for (const auto type : {at::kHalf, at::kBFloat16, at::kComplexFloat, at::kComplexDouble}) {
+    expect_as_one_process([type](const Strategy& strategy) {
+      const auto scope = strategy.scope();
+      Model<Scales> model(type);
+      Optimizer<torch::optim::SGD> optimizer(model, torch::optim::SGDOptions(0.01));
+      for (int step = 0; step < 3; ++step) {
+        strategy.run([&] {
+          optimizer.zero_grad();
+          const at::Tensor y = model(Scales::numbers(type));
+          const at::Tensor real = y.is_complex() ? at::view_as_real(y) : y.to(at::kFloat);
+          real.square().sum().backward();
+          optimizer.step();
+        });
+      }
+      return fingerprint(model);
+    });
+  }
 }
 
 /// Embeddings with sparse gradients, and a head that only some replicas use.
@@ -267,6 +302,45 @@ TEST_P(MultiWorkerTraining, APassOutsideOfRunIsALocalCallForAModelWithoutBuffers
   });
 }
 
+struct NormedLine : torch::nn::Module {
+  at::Tensor features(const at::Tensor& x) { return norm(x); }
+  at::Tensor forward(const at::Tensor& x) { return line(features(x)); }
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(2));
+  torch::nn::Linear line = register_module("line", torch::nn::Linear(2, 1));
+};
+
+TEST_P(MultiWorkerTraining, AWorkerThatLooksAtAModelOutsideOfRunSendsNothing) {
+  const int alone = GetParam().workers - 1;
+  std::vector<std::string> texts(GetParam().workers);
+  configure({.cpu_devices = 2});
+  run_workers(GetParam().workers, [&](const Worker& worker) {
+    const MultiWorkerMirroredStrategy strategy(
+        {.worker = worker, .replicas = GetParam().replicas, .timeout = std::chrono::seconds(60)});
+    const auto scope = strategy.scope();
+    Model<NormedLine> model;
+    strategy.run([&] { model(at::rand({4, 2})); });
+    model.eval();
+    const auto messages = [&] { return worker.exchange()->traffic().messages; };
+    const auto before = messages();
+    if (worker.index() == alone) {
+      EXPECT_EQ(model->line->weight.numel(), 2);
+      EXPECT_EQ(model.parameters().size(), 4U);
+      EXPECT_EQ(model.named_parameters().size(), 4U);
+      EXPECT_EQ(model.named_buffers().size(), 3U);
+      EXPECT_EQ(model->features(at::ones({3, 2})).size(0), 3);
+      EXPECT_FALSE(model.is_training());
+      std::ostringstream text;
+      text << model;
+      EXPECT_THAT(text.str(), testing::HasSubstr("norm"));
+    }
+    EXPECT_EQ(messages(), before);
+    strategy.run([] { return id(); });
+    EXPECT_EQ(messages(), before);
+    texts[worker.index()] = fingerprint(model);
+  });
+  EXPECT_THAT(texts, testing::Each(texts[0]));
+}
+
 TEST_P(MultiWorkerTraining, AStepOutsideOfRunIsTheChiefs) {
   const auto texts = on_workers(GetParam(), [](const Strategy& strategy) {
     auto scope = strategy.scope();
@@ -359,15 +433,15 @@ TEST_P(MultiWorkerTraining, WithParametersSplitOverLogicalDevices) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kManySteps = 10;
+constexpr int kManySteps = 10, kFewSteps = 4;
 #else
-constexpr int kManySteps = 200;
+constexpr int kManySteps = 200, kFewSteps = 20;
 #endif
 
 /// What a long training comes to: each step sums two passes, statistics are of all replicas, and
 /// gradients leave in several buckets. On the way a replica throws three times: before it computes,
 /// while it goes back, and when it has stepped.
-std::string train_for_long(const Strategy& strategy) {
+std::string train_for_long(const Strategy& strategy, int steps, int failing) {
   const auto scope = strategy.scope();
   Model<SyncCnn> model;
   Optimizer<torch::optim::SGD> optimizer(
@@ -375,7 +449,9 @@ std::string train_for_long(const Strategy& strategy) {
       OptimizerOptions{.first_bucket_bytes = 1 << 10, .bucket_bytes = 20 << 10});
   const auto step_of = [&](int step) {
     const auto fail_at = [&](int quarter) {
-      if (step == quarter * kManySteps / 4 && id() == 1) throw std::runtime_error("in the middle");
+      if (step == quarter * steps / 4 && id() == failing) {
+        throw std::runtime_error("in the middle");
+      }
     };
     fail_at(1);
     optimizer.zero_grad();
@@ -394,7 +470,7 @@ std::string train_for_long(const Strategy& strategy) {
     get_replica_context().barrier();  // else the others lose their next run instead
   };
   int failed = 0;
-  for (int step = 0; step < kManySteps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     try {
       strategy.run([&] { step_of(step); });
     } catch (const std::exception&) {  // Cancelled, on the other workers
@@ -404,14 +480,66 @@ std::string train_for_long(const Strategy& strategy) {
   return cat(failed, ' ', fingerprint(model));
 }
 
+std::string train_with_many_steps(const Strategy& strategy) {
+  return train_for_long(strategy, kManySteps, /*failing=*/1);
+}
+
 TEST_P(MultiWorkerTraining, GivesTheSameBitsAfterManySteps) {
-  expect_as_one_process(train_for_long);
+  expect_as_one_process(train_with_many_steps);
+}
+
+TEST_P(MultiWorkerTraining, GivesTheSameBitsWhicheverReplicaFails) {
+  const int n = GetParam().replicas;
+  for (const int failing : std::set{n / 2, n - 1}) {
+    SCOPED_TRACE(failing);
+    expect_as_one_process([failing](const Strategy& strategy) {
+      return train_for_long(strategy, kFewSteps, failing);
+    });
+  }
 }
 
 TEST_P(MultiWorkerTraining, GivesTheSameBitsAfterManyStepsOverASlowNetwork) {
-  const std::string expected = on_one_process(GetParam().replicas, train_for_long);
+  const std::string expected = on_one_process(GetParam().replicas, train_with_many_steps);
   const NetworkOptions slow{.bytes_per_second = 20e6, .latency = std::chrono::microseconds(100)};
-  EXPECT_THAT(on_workers(GetParam(), train_for_long, slow), testing::Each(expected));
+  EXPECT_THAT(on_workers(GetParam(), train_with_many_steps, slow), testing::Each(expected));
+}
+
+// When gradients leave. Replicas that share a device would wait for each other.
+
+class BucketsOfAJob : public OnJobs {};
+INSTANTIATE_TEST_SUITE_P(, BucketsOfAJob, testing::Values(Job{2, 2}, Job{4, 2}, Job{3, 3}),
+                         name_of_job);
+
+TEST_P(BucketsOfAJob, LeaveDuringBackwardUnlessTheyMayNotOverlapIt) {
+  constexpr std::uint64_t kRange = 10'000;  // or more: what a worker sends of the largest gradient
+  configure({.cpu_devices = 2});
+  for (const bool overlap : {true, false}) {
+    run_workers(GetParam().workers, [&](const Worker& worker) {
+      const MultiWorkerMirroredStrategy strategy(
+          {.worker = worker, .replicas = GetParam().replicas, .timeout = std::chrono::seconds(60)});
+      const auto scope = strategy.scope();
+      Model<Cnn> model;
+      Optimizer<torch::optim::SGD> optimizer(
+          model, torch::optim::SGDOptions(0.1),
+          OptimizerOptions{.overlap = overlap, .first_bucket_bytes = 1, .bucket_bytes = 1});
+      const auto bytes = [&] { return worker.exchange()->traffic().bytes; };
+      const auto before = bytes();
+      strategy.run([&] {
+        const at::Tensor loss = loss_of(model, strategy);
+        model->conv->weight.register_hook([&](const at::Tensor& gradient) {
+          if (overlap) {
+            EXPECT_TRUE(happens([&] { return bytes() > before + kRange; }));
+          } else {
+            EXPECT_EQ(bytes(), before);
+          }
+          return gradient;
+        });
+        loss.backward();
+        optimizer.step();
+      });
+      EXPECT_GT(bytes(), before + kRange);
+    });
+  }
 }
 
 }  // namespace
