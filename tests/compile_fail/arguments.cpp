@@ -41,11 +41,9 @@ void strategies(const std::vector<cohort::Device>& devices, const std::string& d
   MirroredStrategy{devices};
   MirroredStrategy(std::vector<Device>{"cpu:0"});
   MirroredStrategy(MirroredStrategy::Options{.devices = {"cpu:0"}});
-  MirroredStrategy({.devices = devices});
   MirroredStrategy({.replicas = 8});
   MirroredStrategy({.logical_devices_per_replica = 2});
   MirroredStrategy({.cross_device_ops = ring});
-  MirroredStrategy({.cross_device_ops = nullptr});
   MirroredStrategy({.timeout = std::chrono::seconds(1)});
   MirroredStrategy({.devices = {"cpu:0", "cpu:1"}, .replicas = 8});
   MirroredStrategy({.replicas = 8, .cross_device_ops = nullptr});
