@@ -202,7 +202,8 @@ std::uint64_t World::begin_run(std::uint64_t next) {
   return run;
 }
 
-/// A call need not be lost to a run of another worker which this worker has ended already.
+/// Another worker's run may have failed after this worker has ended its own run of that number. A
+/// call then joins the agreement at once, instead of being cancelled first.
 void World::hear_of_ended_runs() {
   const MutexLock lock(mutex_);
   listen();
@@ -255,7 +256,7 @@ std::uint64_t World::begin_agreement(std::optional<std::uint64_t> attempt) {
   return *failed_run_;
 }
 
-/// The epoch before is still the one: see `take_back_if_lost`.
+/// Restores the epoch that the agreement was to end, if `take_back_if_lost` has given it up.
 void World::take_back_agreement() {
   const MutexLock lock(mutex_);
   if (!agreement_) return;
@@ -274,9 +275,9 @@ void World::check_not_lost(std::uint64_t attempt) {
   }
 }
 
-/// A worker that waits for the others beside the runs, for data, is behind the run that it has
-/// lost. Another one that has not lost it would wait for this one before it, to begin a new epoch:
-/// it is to lose it too.
+/// Called by a worker that has lost a run and now waits for a batch of data from all workers.
+/// Another worker may be about to begin the run that this one has lost, and wait there for this one
+/// to agree on a new epoch. It is told to lose that run too, so that it comes to the batch.
 void World::tell_lost_run() {
   if (!failure_ || !has_lost_run_ || std::exchange(has_told_lost_run_, true)) return;
   tell_all(*failure_, failed_[index_] ? *failed_[index_] : progress(), attempts_);
@@ -423,7 +424,8 @@ void World::take_notice(int from, const Exchange::Arrival& notice) {
   note(told, static_cast<std::uint32_t>(epoch_of(notice.head)));
 }
 
-/// A worker has lost, in the epoch before, the run for which this one waits to begin a new epoch.
+/// The other worker has lost, in the old epoch, the run that this worker waits to begin in a new
+/// one: this worker's wait ends with the old epoch's failure.
 void World::take_back_if_lost(int worker) {
   if (!agreement_ || lost_[worker] < agreement_->attempt) return;
   failure_ = agreement_->failure;

@@ -128,8 +128,8 @@ class World {
   /// For a call. After a failed run it first waits for the other workers, and throws as every such
   /// wait.
   [[nodiscard]] Turn take_turn();
-  /// For a run. The same; throws Cancelled if another worker has lost the run that would meet this
-  /// one, and has gone on to what both do behind it.
+  /// For a run. The same; also throws Cancelled when another worker has lost its run of the same
+  /// number and waits for this worker's next batch of data: the two would wait for each other.
   [[nodiscard]] Turn take_turn_for_run();
 
   /// A run begins on this worker, which has taken the turn for it. Returns its number, which is
@@ -241,9 +241,10 @@ class World {
   Failure alike_ COHORT_GUARDED_BY(mutex_);  // the last one that all workers get by themselves
   std::list<Posted> posted_ COHORT_GUARDED_BY(mutex_);
 
-  // Runs are counted as they are tried, on each worker, whatever becomes of them.
+  // How many runs this worker has begun or tried to begin; and of each other worker, the number of
+  // the lost run that it last told of.
   std::uint64_t attempts_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::vector<std::uint64_t> lost_ COHORT_GUARDED_BY(mutex_);  // the last one that a worker told of
+  std::vector<std::uint64_t> lost_ COHORT_GUARDED_BY(mutex_);
 
   // Of this epoch.
   std::optional<Failure> failure_ COHORT_GUARDED_BY(mutex_);
@@ -255,7 +256,7 @@ class World {
 
   // From the beginning of an agreement to its end.
   std::optional<std::uint64_t> failed_run_ COHORT_GUARDED_BY(mutex_);
-  /// The run that waits for it, and what it waits to leave behind.
+  /// The number of the run that waits for the agreement, and the failed epoch that it ends.
   struct Agreement {
     std::uint64_t attempt;
     Failure failure;
